@@ -1,0 +1,1 @@
+"""Triton kernels, one file per target. Importing this package imports no Triton."""
