@@ -1,0 +1,40 @@
+"""Options and fixtures of the whole suite: which device, slow tests, and Triton's interpreter on the CPU.
+
+Triton decides at import time whether kernels are interpreted, for the whole process. On the CPU this suite
+interprets; a test that needs the real compiler front end starts a process of its own without TRITON_INTERPRET.
+"""
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", default="cpu", choices=("cpu", "cuda", "npu"), help="where the operator runs")
+    parser.addoption("--run-slow", action="store_true", help="run the tests marked slow as well")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes long; runs only with --run-slow")
+    if config.getoption("--device") == "cpu":
+        if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+            raise pytest.UsageError("triton was imported before the suite could switch its interpreter on")
+        os.environ["TRITON_INTERPRET"] = "1"
+    if config.getoption("--device") == "npu":
+        import torch_npu  # noqa: F401  (registers torch.npu)
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--run-slow"):
+        return
+    skip = pytest.mark.skip(reason="slow: pass --run-slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def device(request) -> str:
+    return request.config.getoption("--device")
