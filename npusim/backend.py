@@ -14,9 +14,11 @@ from pathlib import Path
 
 from .errors import NpuCompileError, NpusimError, UnsupportedError
 
-# One line of hardware per target; A2: 910B*, A3: 910_93xx. Sizes are read from the compiled module, not from here.
-TARGETS = ("Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1",
-           "Ascend910_9362", "Ascend910_9372", "Ascend910_9381", "Ascend910_9382", "Ascend910_9391", "Ascend910_9392")
+# Target -> cube cores (two vector cores each), as the compiler's own target table says. A2: 910B*, A3: 910_93xx,
+# one die. Memory sizes are read from the compiled module.
+TARGETS = {"Ascend910B1": 24, "Ascend910B2": 24, "Ascend910B2C": 24, "Ascend910B3": 20, "Ascend910B4": 20,
+           "Ascend910B4-1": 20, "Ascend910_9362": 20, "Ascend910_9372": 20, "Ascend910_9381": 24,
+           "Ascend910_9382": 24, "Ascend910_9391": 24, "Ascend910_9392": 24}
 
 # Launch option -> compiler flag, as the A2/A3 back end of triton-ascend 3.2.0 passes them. None: the flag is left out.
 FLAGS = {
@@ -74,10 +76,16 @@ def compiler_path() -> str:
     return path
 
 
-def flags(target: str, options: dict) -> list[str]:
-    """Compiler flags for `options`; raises UnsupportedError that names an unknown target or option."""
+def cube_cores(target: str) -> int:
+    """Cube cores of a target; UnsupportedError names an unknown one."""
     if target not in TARGETS:
         raise UnsupportedError(f"unknown target {target!r}; npusim knows {', '.join(TARGETS)}")
+    return TARGETS[target]
+
+
+def flags(target: str, options: dict) -> list[str]:
+    """Compiler flags for `options`; raises UnsupportedError that names an unknown target or option."""
+    cube_cores(target)
     known = {**FLAGS, **EXPERIMENTAL_FLAGS}
     without_flag = _options_without_flag()
     for name in options:

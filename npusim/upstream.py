@@ -33,9 +33,10 @@ class TorchOp:
 
 @dataclass(frozen=True)
 class Captured:
-    """launches: in order; torch_ops: what torch itself would run besides them; package: which upstream it was."""
+    """launches: in order; output: what they fill; torch_ops: what torch itself would run besides them."""
 
     package: str
+    output: torch.Tensor
     launches: tuple[Launch, ...]
     torch_ops: tuple[TorchOp, ...]
 
@@ -65,7 +66,7 @@ def find_package(tree: Path) -> str:
 
 
 def capture_chain(tree: str | Path, k, g, beta, cu_seqlens, *, chunk_size: int = 64) -> Captured:
-    """Record what `solve_tril(chunk_scaled_dot_kkt_fwd(...))` of the checkout launches for these (meta) tensors.
+    """Record what `solve_tril(chunk_scaled_dot_kkt_fwd(...))` of the checkout launches for these tensors (meta or CPU).
 
     k [B,T,H,K], g and beta [B,T,H]; these kernels take one head count only (HV == H).
     """
@@ -81,8 +82,8 @@ def capture_chain(tree: str | Path, k, g, beta, cu_seqlens, *, chunk_size: int =
         launches, torch_ops = [], _TorchOps()
         with _recording(launches), torch_ops:
             scores = kkt(k=k, g=g, beta=beta, cu_seqlens=cu_seqlens, chunk_size=chunk_size, output_dtype=torch.float32)
-            solve(scores, cu_seqlens=cu_seqlens, output_dtype=k.dtype)
-    return Captured(package, tuple(launches), tuple(torch_ops.seen))
+            output = solve(scores, cu_seqlens=cu_seqlens, output_dtype=k.dtype)
+    return Captured(package, output, tuple(launches), tuple(torch_ops.seen))
 
 
 @contextmanager
@@ -148,6 +149,6 @@ class _TorchOps(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name in self.COSTS and isinstance(result, torch.Tensor) and result.device.type == "meta":
+        if name in self.COSTS and isinstance(result, torch.Tensor) and result.is_floating_point():
             self.seen.append(TorchOp(name, self.COSTS[name] * result.numel() * result.element_size()))
         return result
