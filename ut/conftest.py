@@ -22,8 +22,32 @@ def pytest_configure(config):
         if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
             raise pytest.UsageError("triton was imported before the suite could switch its interpreter on")
         os.environ["TRITON_INTERPRET"] = "1"
+        _patch_language_once()
     if config.getoption("--device") == "npu":
         import torch_npu  # noqa: F401  (registers torch.npu)
+
+
+def _patch_language_once():
+    """Triton 3.2's interpreter patches `triton.language` anew at every call of every helper: half the suite's time.
+
+    The patches are never undone, so one round is enough.
+    """
+    try:
+        from triton.runtime import interpreter
+    except ImportError:
+        return  # without Triton the suite runs on the torch path
+    if not hasattr(interpreter, "_patch_lang_core"):
+        return
+    patch, done = interpreter._patch_lang, set()
+
+    def once(fn):
+        languages = frozenset(name for name in ("triton.language", "triton.language.core")
+                              if any(value is sys.modules[name] for value in fn.__globals__.values()))
+        if languages not in done:
+            patch(fn)
+            done.add(languages)
+
+    interpreter._patch_lang = once
 
 
 def pytest_collection_modifyitems(config, items):
