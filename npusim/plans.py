@@ -5,6 +5,7 @@ Inputs are meta tensors (compile, time) or seeded CPU data (run). Nothing is com
 from __future__ import annotations
 
 import importlib
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +87,22 @@ def make(op: str, shape: Shape, dtype: str = "bf16", *, cu_seqlens: list[int] | 
     if dtype not in DTYPES:
         raise UnsupportedError(f"--dtype {dtype}: allowed are {', '.join(DTYPES)}")
     cores = backend.cube_cores(target)
+    with _empty_is_nan():
+        return _make(op, shape, dtype, cu_seqlens, cores, data, regime, seed, mindspeed_src)
+
+
+@contextmanager
+def _empty_is_nan():
+    """torch.empty gives NaN instead of whatever lay there, so that a result nobody wrote is seen."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def _make(op, shape, dtype, cu_seqlens, cores, data, regime, seed, mindspeed_src) -> Plan:
     inputs = make_inputs(shape, DTYPES[dtype], cu_seqlens, data=data, regime=regime, seed=seed)
     if op == "upstream":
         if mindspeed_src is None:

@@ -33,6 +33,9 @@ class Counts:
     scalar: int = 0
     open_loops: int = 0
 
+    def as_dict(self) -> dict:
+        return asdict(self)
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
