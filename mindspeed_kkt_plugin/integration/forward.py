@@ -1,0 +1,128 @@
+"""The decorator put around a consumer's forward: it runs the forward's own code, with the two names of the pair bound
+to a deferred kkt and a solve that launches the fused operator. Nothing outside that one call sees either.
+
+Which forwards qualify is decided in `pairing.py`; where the decorator is put, in `install.py` and `feature.py`.
+"""
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mindspeed_kkt_plugin.checks import CHUNK_SIZES, DTYPES, MAX_K
+
+from . import log
+from .consumers import KKT, SOLVE, Consumer
+from .pairing import why_unpaired
+
+_MARK = "__fused_kkt_solve__"  # on our function: the consumer's id
+
+
+def consumer_of(function: object) -> str | None:
+    """The id of the consumer whose fused forward this is, or None for anybody else's function."""
+    return getattr(function, "__dict__", {}).get(_MARK)
+
+
+@functools.cache
+def wrapper_for(consumer: Consumer) -> Callable:
+    """The decorator of one consumer, always the same object: MindSpeed's manager then registers it only once.
+
+    It returns the forward it is given, untouched, if that is fused already or does not use the pair as we require.
+    """
+
+    def gdn_kkt_solve_wrapper(forward: Callable) -> Callable:
+        if consumer_of(forward):
+            return forward
+        if reason := why_unpaired(forward):
+            log.left_alone(consumer, reason)
+            return forward
+
+        @functools.wraps(forward)
+        def fused_forward(*args: Any, **kwargs: Any) -> Any:
+            return _with_pair(forward, consumer)(*args, **kwargs)
+
+        setattr(fused_forward, _MARK, consumer.id)
+        log.active(consumer)
+        return fused_forward
+
+    return gdn_kkt_solve_wrapper
+
+
+def _with_pair(forward: types.FunctionType, consumer: Consumer) -> types.FunctionType:
+    """The forward's code over a copy of its module's globals, taken now, so that every other patch stays visible.
+
+    Made anew for each call: the copy costs about a microsecond, and no call can meet another's.
+    """
+    names = dict(forward.__globals__)
+    names[KKT] = functools.partial(PendingKkt, names[KKT])
+    names[SOLVE] = functools.partial(_solve, consumer, names[SOLVE])
+    body = types.FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+    body.__kwdefaults__ = forward.__kwdefaults__
+    return body
+
+
+class PendingKkt:
+    """A call of kkt not made yet. `pairing.py` has proven that only solve receives it."""
+
+    def __init__(self, original: Callable, **arguments: Any) -> None:
+        self.original = original
+        self.arguments = arguments
+
+
+def _solve(consumer: Consumer, original: Callable, *, A: Any, output_dtype: torch.dtype | None, **rest: Any) -> Any:
+    if not isinstance(A, PendingKkt):
+        return original(A=A, output_dtype=output_dtype, **rest)
+    call = _Call(A.arguments, rest.get("cu_seqlens"), consumer)
+    if reason := call.refusal():
+        log.once(consumer, f"this call runs the original two operators: {reason}")
+        return original(A=A.original(**A.arguments), output_dtype=output_dtype, **rest)
+    return call.fused(torch.float32 if output_dtype is None else output_dtype)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What the two calls were given; only attributes are looked at, never values, so nothing waits for the device."""
+
+    kkt: dict[str, Any]
+    solve_cu_seqlens: torch.Tensor | None
+    consumer: Consumer
+
+    def refusal(self) -> str | None:
+        """Why the fused operator does not stand for this pair of calls, or None."""
+        k, g, beta, cu_seqlens = (self.kkt.get(name) for name in ("k", "g", "beta", "cu_seqlens"))
+        if self.kkt.get("gk") is not None:
+            return "gk (a gate per key channel) is given"
+        if g is None or beta is None:
+            return f"{'g' if g is None else 'beta'} is None"
+        if self.kkt["output_dtype"] != torch.float32:
+            return f"A between the two is asked for in {self.kkt['output_dtype']}, not torch.float32"
+        if self.kkt["chunk_size"] not in CHUNK_SIZES:
+            return f"chunk_size is {self.kkt['chunk_size']}, the fused operator takes {CHUNK_SIZES}"
+        if k.dtype not in DTYPES or not 1 <= k.shape[-1] <= MAX_K:
+            return f"k has dtype {k.dtype} and K={k.shape[-1]}, the fused operator takes {DTYPES} and K<={MAX_K}"
+        if self.solve_cu_seqlens is not cu_seqlens:
+            return "kkt and solve are given different cu_seqlens"
+        if cu_seqlens is not None and k.shape[0] != 1:
+            return f"cu_seqlens is given with a batch of {k.shape[0]}, not 1"
+        return None
+
+    def fused(self, output_dtype: torch.dtype) -> torch.Tensor:
+        """The consumers' chunk tables are not used: MindSpeed's miscounts after an empty sequence; ours is cached."""
+        k, g, beta = (self.kkt[name] for name in ("k", "g", "beta"))
+        if self.consumer.head_first_k:  # only k is; the operator wants all three alike, and takes views
+            g, beta = g.transpose(1, 2), beta.transpose(1, 2)
+        return operator()(
+            k, g, beta, self.kkt.get("cu_seqlens"), self.kkt["chunk_size"], output_dtype,
+            head_first=self.consumer.head_first_k,
+        )
+
+
+def operator() -> Callable:
+    """The fused operator, looked up at each call: importing it early would import Triton."""
+    from mindspeed_kkt_plugin.op import chunk_gated_delta_rule_fwd_kkt_solve
+
+    return chunk_gated_delta_rule_fwd_kkt_solve
