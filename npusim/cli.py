@@ -37,8 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in helps.items():
         command = commands.add_parser(name, help=text, description=text)
         if name != "report":
-            command.add_argument("--op", required=True, choices=("fused", "unfused", "upstream"),
-                                 help="upstream: the chain of the checkout named by --mindspeed-src")
+            command.add_argument("--op", required=True,
+                                 help="fused, unfused, upstream (the chain of the checkout named by --mindspeed-src), "
+                                      "or a module.with.dots that has a plan function like the plugin's")
             command.add_argument("--shape", default=DEFAULT_SHAPE[name], metavar="B,T,H,HV,K",
                                  help="default %(default)s")
             command.add_argument("--varlen", metavar="0,100,…", help="offsets of packed sequences (B = 1)")
@@ -201,10 +202,10 @@ def report_command(options) -> int:
     """Table and plot over the standard shapes."""
     from . import report
 
-    rows = report.rows(options.dtype, options.target, options.mindspeed_src, options.workers, _options(options))
+    built = report.build(options.dtype, options.target, options.mindspeed_src, options.workers, _options(options))
     if options.out is not None:
-        report.write(rows, _out(options, "report"), options.target)
-    print(json.dumps(rows) if options.json else report.markdown(rows, options.target))
+        report.write(built, _out(options, "report"))
+    print(json.dumps(built) if options.json else report.markdown(built))
     return 0
 
 

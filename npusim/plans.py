@@ -80,9 +80,10 @@ class Plan:
 def make(op: str, shape: Shape, dtype: str = "bf16", *, cu_seqlens: list[int] | None = None,
          target: str = "Ascend910B2", data: bool = False, regime: str = "random", seed: int = 0,
          mindspeed_src: str | None = None) -> Plan:
-    """Plan of `op` ("fused", "unfused", or "upstream" with mindspeed_src) for token-first tensors of `shape`.
+    """Plan of `op` ("fused", "unfused", "upstream" with mindspeed_src, or the name of a module that has a `plan`).
 
-    cu_seqlens: offsets of packed sequences, then B is 1. data: CPU tensors with seeded values instead of meta ones.
+    Tensors are token-first. cu_seqlens: offsets of packed sequences, then B is 1. data: CPU tensors with seeded
+    values instead of meta ones. Raises UnsupportedError for an unknown op, dtype, target or regime.
     """
     if dtype not in DTYPES:
         raise UnsupportedError(f"--dtype {dtype}: allowed are {', '.join(DTYPES)}")
@@ -109,13 +110,13 @@ def _make(op, shape, dtype, cu_seqlens, cores, data, regime, seed, mindspeed_src
             raise NpusimError("--op upstream needs --mindspeed-src DIR, a checkout of MindSpeed or MindSpeed-MM")
         chain = upstream.capture_chain(mindspeed_src, **inputs, chunk_size=CHUNK)
         return Plan(op, shape, dtype, inputs, chain.output, chain.launches, chain.torch_ops)
-    if op not in OPS:
-        raise UnsupportedError(f"--op {op}: allowed are {', '.join([*OPS, 'upstream'])}")
+    if op not in OPS and "." not in op:
+        raise UnsupportedError(f"--op {op}: allowed are {', '.join([*OPS, 'upstream'])}, or a module.with.dots")
+    name = OPS.get(op, op)
     try:
-        module = importlib.import_module(OPS[op])
-        plan = module.plan
+        plan = importlib.import_module(name).plan
     except (ImportError, AttributeError) as error:
-        raise NpusimError(f"--op {op}: {OPS[op]}.plan is not there: {error}") from error
+        raise NpusimError(f"--op {op}: {name}.plan is not there: {error}") from error
     indices = None if cu_seqlens is None else prepare_chunk_indices(inputs["cu_seqlens"], CHUNK)
     output, launches = plan(inputs["k"], inputs["g"], inputs["beta"], inputs["cu_seqlens"], indices, chunk_size=CHUNK,
                             output_dtype=DTYPES[dtype], head_first=False, output_head_first=False, num_cores=cores)
