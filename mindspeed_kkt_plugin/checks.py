@@ -66,7 +66,18 @@ def check_arguments(
     _check_packing(B, cu_seqlens, chunk_indices, k.device)
 
 
-def _check_packing(B: int, cu_seqlens, chunk_indices, device: torch.device) -> None:
+def check_matrix(A, cu_seqlens, output_dtype) -> None:
+    """Arguments of `solve_tril`, by attributes alone. Raises TypeError or ValueError."""
+    _tensor("A", A, DTYPES)
+    if A.dim() != 4 or A.shape[3] not in CHUNK_SIZES:
+        raise ValueError(f"A has shape {tuple(A.shape)}; it must be [B, T, HV, BT] with BT among "
+                         f"{', '.join(map(str, CHUNK_SIZES))}")
+    if output_dtype is not None and output_dtype not in DTYPES:
+        raise TypeError(f"output_dtype is {output_dtype!r}; allowed: None (that of A), {_names(DTYPES)}")
+    _check_packing(A.shape[0], cu_seqlens, None, A.device, "A")
+
+
+def _check_packing(B: int, cu_seqlens, chunk_indices, device: torch.device, owner: str = "k") -> None:
     if cu_seqlens is None:
         if chunk_indices is not None:
             raise ValueError("chunk_indices needs cu_seqlens; it lists the chunks of packed sequences")
@@ -75,7 +86,7 @@ def _check_packing(B: int, cu_seqlens, chunk_indices, device: torch.device) -> N
     if cu_seqlens.dim() != 1 or cu_seqlens.numel() == 0:
         raise ValueError(f"cu_seqlens has shape {tuple(cu_seqlens.shape)}; it must be [number of sequences + 1]")
     if B != 1:
-        raise ValueError(f"k has B = {B}; packed sequences (cu_seqlens) need B = 1")
+        raise ValueError(f"{owner} has B = {B}; packed sequences (cu_seqlens) need B = 1")
     if chunk_indices is not None:
         _tensor("chunk_indices", chunk_indices, (torch.int32, torch.int64), device)
         if chunk_indices.dim() != 2 or chunk_indices.shape[1] != 2:

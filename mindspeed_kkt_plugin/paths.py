@@ -81,9 +81,7 @@ class Path:
         if call.cu_seqlens is not None and call.chunk_indices is None:
             call = Call(**{**call.__dict__, "chunk_indices": prepare_chunk_indices(call.cu_seqlens, call.chunk_size)})
         out, launches = _load(self.module)[0].plan(*_plan_arguments(call), **_plan_options(call))
-        with _on_device(call.k.device):
-            for launch in launches:
-                launch.run()
+        run_launches(launches, call.k.device)
         return out
 
 
@@ -170,13 +168,12 @@ def num_cores(device: torch.device) -> int:
     return CPU_PROGRAMS
 
 
-def _on_device(device: torch.device):
-    """Triton launches on the current device, which need not be the tensors'."""
-    if device.type == "cuda":
-        return torch.cuda.device(device)
-    if device.type == "npu":
-        return torch.npu.device(device)
-    return nullcontext()
+def run_launches(launches, device: torch.device) -> None:
+    """Run a plan. Triton launches on the current device, which need not be the tensors'."""
+    guard = {"cuda": torch.cuda.device, "npu": getattr(getattr(torch, "npu", None), "device", None)}.get(device.type)
+    with guard(device) if guard else nullcontext():
+        for launch in launches:
+            launch.run()
 
 
 def status() -> dict:

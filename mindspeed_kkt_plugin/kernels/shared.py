@@ -43,6 +43,13 @@ def round_for(b_x, p_x, INTERPRETED: tl.constexpr):
 
 # Triton decides once per process, when `@triton.jit` runs, whether kernels are compiled or interpreted.
 INTERPRETED = not isinstance(round_for, triton.JITFunction)
+# triton-ascend, compiling: it has slices of tiles, and wants one program a core.
+ASCEND = not INTERPRETED and hasattr(tl, "extract_slice")
+
+
+def programs(tasks: int, cores: int) -> int:
+    """Programs of a kernel that loops over its tasks: one a core, except on GPUs, which schedule by themselves."""
+    return min(tasks, cores) if ASCEND or INTERPRETED else tasks
 
 
 def last_axis_dense(x: torch.Tensor) -> torch.Tensor:
