@@ -1,0 +1,393 @@
+"""Turns a device function of the IR into a Python generator: scalars run for real, every other op becomes a call.
+
+The same generator feeds execute.py (data, order) and time.py (durations), so the two cannot drift apart. An op that
+is not in the tables below stops here with its name. The generator yields where an engine has to wait for another one.
+"""
+from __future__ import annotations
+
+import re
+import struct
+
+from . import scalars
+from .errors import UnsupportedError
+from .parse import BITS, Func, MemRef, Module, Op, closing, parse_type, split_top
+from .views import ALL, FIX, MTE1, MTE2, MTE3, M, S, V, View, collapse, expand
+
+PIPE_OF = {"PIPE_S": S, "PIPE_V": V, "PIPE_M": M, "PIPE_MTE1": MTE1, "PIPE_MTE2": MTE2, "PIPE_MTE3": MTE3,
+           "PIPE_FIX": FIX, "PIPE_ALL": ALL}
+VECTOR_OPS = {"vadd", "vsub", "vmul", "vdiv", "vmax", "vmin", "vexp", "vln", "vabs", "vrelu", "vsqrt", "vrsqrt", "vrec",
+              "vnot", "vor", "vand", "vxor", "vcast", "vcmp", "vsel", "vbrc", "vreduce", "varange", "vtranspose",
+              "vinterleave", "vdeinterleave", "vpad", "vconcat", "vgather", "vflip", "vcumsum", "vshl", "vshr", "vmod"}
+MOVES = {"load": MTE2, "nd2nz": MTE2, "store": MTE3, "fixpipe": FIX}
+IGNORED = {"hivm.hir.set_mask_norm", "hivm.hir.set_ffts_base_addr", "annotation.mark", "hivm.hir.anchor"}
+SSA = re.compile(r"%[\w.$-]+(?:#\d+)?")
+
+
+class Instr:
+    """What is known of an op before it runs. name, pipe, attrs, line; ins/outs: types (MemRef or scalar type name);
+    pre: scalar operations issued since the instruction before; cost: room for time.py to remember durations."""
+
+    __slots__ = ("name", "pipe", "attrs", "line", "ins", "outs", "pre", "cost")
+
+    def __init__(self, name, pipe, op, ins=(), outs=(), pre=0):
+        self.name, self.pipe, self.attrs, self.line = name, pipe, op.attrs, op.line
+        self.ins, self.outs, self.pre, self.cost = ins, outs, pre, {}
+
+    def __repr__(self) -> str:
+        return f"{self.name} (line {self.line})"
+
+
+def lower(module: Module, func: Func):
+    """Compile `func` to a generator function (engine, args, block, sub_block); its source is in `.source`."""
+    writer = _Writer(module, func)
+    source = writer.write()
+    scope = {"View": View, "collapse": collapse, "expand": expand, "R": scalars, "K": writer.instrs}
+    exec(compile(source, f"<npusim {func.name}>", "exec"), scope)  # our own text, from the parsed IR
+    kernel = scope["kernel"]
+    kernel.source, kernel.instrs = source, writer.instrs
+    return kernel
+
+
+class _Writer:
+    def __init__(self, module: Module, func: Func) -> None:
+        self.module, self.func = module, func
+        self.instrs: list[Instr] = []
+        self.lines: list[str] = []
+        self.prologue: list[str] = []
+        self.fixed: set[str] = set()  # Python names that the prologue defines
+        self.env: dict[str, str] = {}
+        self.depth, self.count, self.scalar_ops, self.loops = 1, 0, 0, 0
+
+    def write(self) -> str:
+        names = [self.bind(ssa) for ssa, _, _ in self.func.params]
+        self.block(self.func.body)
+        head = ["def kernel(X, args, block, sub):", f"    {', '.join(names)}, = args"]
+        head += [f"    mem_{space} = X.memory({space!r})" for space in ("ub", "cbuf", "cc")]
+        return "\n".join([*head, *self.prologue, *self.lines, "    return", "    yield", ""])
+
+    # names and text ---------------------------------------------------------------------------------------------
+    def fresh(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def bind(self, ssa: str, expr: str | None = None) -> str:
+        self.env[ssa] = expr or self.fresh()
+        return self.env[ssa]
+
+    def __getitem__(self, ssa: str) -> str:
+        ssa = ssa.strip()
+        if ssa not in self.env:
+            if re.fullmatch(r"-?\d+", ssa):
+                return ssa
+            raise UnsupportedError(f"{self.func.name}: value {ssa!r} is used before it is defined")
+        return self.env[ssa]
+
+    def emit(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def assign(self, op: Op, expr: str, fixed: bool = False) -> None:
+        name = self.bind(op.results[0])
+        if fixed:
+            self.prologue.append(f"    {name} = {expr}")
+            self.fixed.add(name)
+        else:
+            self.emit(f"{name} = {expr}")
+
+    def unknown(self, op: Op, detail: str = "") -> UnsupportedError:
+        return UnsupportedError(f"line {op.line}: IR op {op.name!r} {detail or 'is not modelled by npusim'}")
+
+    def instr(self, op: Op, name: str, pipe: int, ins=(), outs=()) -> str:
+        self.instrs.append(Instr(name, pipe, op, ins, outs, self.scalar_ops))
+        self.scalar_ops = 0
+        return f"K[{len(self.instrs) - 1}]"
+
+    def flush(self) -> None:
+        if self.scalar_ops:
+            self.emit(f"X.tick({self.scalar_ops})")
+            self.scalar_ops = 0
+
+    # structure --------------------------------------------------------------------------------------------------
+    def block(self, ops: list[Op]) -> None:
+        for op in ops:
+            if op.name.startswith("arith."):
+                self.arith(op)
+            elif op.name in ("affine.apply", "affine.min", "affine.max"):
+                self.affine(op)
+            elif op.name.startswith("memref."):
+                self.memref(op)
+            elif op.name in ("scf.for", "scf.if"):
+                getattr(self, op.name.replace(".", "_"))(op)
+            elif op.name.startswith("hivm.hir."):
+                self.hivm(op)
+            elif op.name not in ("scf.yield", "return", "func.return", *IGNORED):
+                raise self.unknown(op)
+
+    def region(self, ops: list[Op], targets: list[str]) -> None:
+        """A nested body; what it yields is assigned to `targets`."""
+        outer, self.depth = dict(self.env), self.depth + 1
+        before = len(self.lines)
+        self.block(ops)
+        self.flush()
+        if targets:
+            values = [self[v] for v in SSA.findall(ops[-1].text.split(" : ")[0])]
+            self.emit(f"{', '.join(targets)}, = {', '.join(values)},")
+        if len(self.lines) == before:
+            self.emit("pass")
+        self.env, self.depth = outer, self.depth - 1
+
+    def scf_if(self, op: Op) -> None:
+        self.scalar_ops += 1
+        self.flush()
+        targets = [self.fresh() for _ in op.results]
+        self.emit(f"if {self[SSA.search(op.text).group(0)]}:")
+        self.region(op.regions[0], targets)
+        if len(op.regions) > 1:
+            self.emit("else:")
+            self.region(op.regions[1], targets)
+        for ssa, name in zip(op.results, targets, strict=True):
+            self.env[ssa] = name
+
+    def scf_for(self, op: Op) -> None:
+        found = re.match(r"(%\S+) = (\S+) to (\S+) step (\S+)", op.text)
+        carried = re.search(r"iter_args\((.*?)\) ->", op.text)
+        pairs = [p.split(" = ") for p in split_top(carried.group(1), ",")] if carried else []
+        self.flush()
+        names = [self.fresh() for _ in pairs]
+        for name, (_, start) in zip(names, pairs, strict=True):
+            self.emit(f"{name} = {self[start]}")
+        index = self.fresh()
+        low, high, step = (self[found.group(k)] for k in (2, 3, 4))
+        self.emit(f"for {index} in range({low}, {high}, {step}):")
+        outer = dict(self.env)
+        self.env[found.group(1)] = index
+        for name, (ssa, _) in zip(names, pairs, strict=True):
+            self.env[ssa.strip()] = name
+        if self.loops == 0:
+            self.depth += 1
+            self.emit("X.iteration()")
+            self.depth -= 1
+        self.loops += 1
+        self.scalar_ops += 2  # compare and branch
+        self.region(op.regions[0], names)
+        self.loops -= 1
+        self.env = outer
+        for ssa, name in zip(op.results, names, strict=True):
+            final = self.bind(ssa)
+            self.emit(f"{final} = {name}")
+
+    # scalars ----------------------------------------------------------------------------------------------------
+    def arith(self, op: Op) -> None:
+        kind = op.name[len("arith."):]
+        if kind == "constant":
+            self.env[op.results[0]] = _literal(op)
+            return
+        self.scalar_ops += 1
+        values = [self[v] for v in SSA.findall(op.text)]
+        type_name = op.text.rsplit(" : ", 1)[-1].strip()
+        expr = scalars.expression(kind, op.text.split(",")[0].strip(), values, type_name)
+        if expr is None:
+            raise self.unknown(op)
+        self.assign(op, expr)
+
+    def affine(self, op: Op) -> None:
+        self.scalar_ops += 1
+        alias, rest = re.match(r"(#\w+|affine_map<.*?>)\s*(\(.*)", op.text).groups()
+        body = self.module.maps[alias] if alias in self.module.maps else alias[len("affine_map<"):-1]
+        left, right = body.split(" -> ")
+        names = re.findall(r"[ds]\d+", left)
+        bound = {n: self[v] for n, v in zip(names, SSA.findall(rest), strict=True)}
+        exprs = [scalars.affine(e, bound) for e in split_top(right.strip()[1:-1], ",")]
+        joined = exprs[0] if len(exprs) == 1 else f"{op.name.split('.')[1]}({', '.join(exprs)})"
+        self.assign(op, joined)
+
+    # views ------------------------------------------------------------------------------------------------------
+    def list_of(self, text: str) -> str:
+        values = [self[v] for v in split_top(text.strip()[1:-1], ",")]
+        return f"({', '.join(values)}{',' if values else ''})"
+
+    def memref(self, op: Op) -> None:
+        kind = op.name[len("memref."):]
+        source = SSA.match(op.text)
+        if kind in ("load", "store"):
+            return self.scalar_access(op, kind)
+        if not source:
+            raise self.unknown(op)
+        self.scalar_ops += 1
+        src, rest = self[source.group(0)], op.text[source.end():]
+        if kind in ("cast", "memory_space_cast"):
+            self.env[op.results[0]] = src
+            return None
+        target = parse_type(re.split(r" to | into ", op.text)[-1])
+        method = getattr(self, f"view_{kind}", None)
+        if method is None:
+            raise self.unknown(op)
+        return method(op, src, rest, target)
+
+    def view_subview(self, op: Op, src: str, rest: str, target: MemRef) -> None:
+        parts, i = [], 0
+        for _ in range(3):
+            i = rest.index("[", i)
+            end = closing(rest, i)
+            parts.append([self[v] for v in split_top(rest[i + 1:end], ",")])
+            i = end + 1
+        offsets, sizes, steps = parts
+        moved = [f"{o}*{src}.strides[{axis}]" for axis, o in enumerate(offsets) if o != "0"]
+        addr = f"{src}.addr" + (f" + {src}.bits*({' + '.join(moved)})" if moved else "")
+        if None not in target.strides and len(target.strides) == len(sizes):
+            strides = repr(target.strides)
+        else:
+            strides = "(" + "".join(f"{s}*{src}.strides[{axis}]," for axis, s in enumerate(steps)) + ")"
+        if len(target.shape) != len(sizes):
+            raise self.unknown(op, "that drops axes is not modelled by npusim")
+        self.assign(op, f"View({src}.mem, {src}.base, {addr}, ({', '.join(sizes)},), {strides}, {src}.bits)")
+
+    def view_reinterpret_cast(self, op: Op, src: str, rest: str, target: MemRef) -> None:
+        offset, sizes, strides = re.match(
+            r" to offset: (\[.*?\]), sizes: (\[.*?\]), strides: (\[.*?\])", rest).groups()
+        offset = self[offset.strip("[]")]
+        self.assign(op, f"View({src}.mem, {src}.base, {src}.base + {offset}*{src}.bits, {self.list_of(sizes)}, "
+                        f"{self.list_of(strides)}, {src}.bits)")
+
+    def view_view(self, op: Op, src: str, rest: str, target: MemRef) -> None:
+        shift, sizes = re.match(r"\[(.*?)\]\[(.*?)\]", rest).groups()
+        dynamic = iter(split_top(sizes, ","))
+        extents = [str(e) if e is not None else self[next(dynamic)] for e in target.shape]
+        base = self.fresh()
+        self.emit(f"{base} = {src}.base + 8*({self[shift]})")
+        strides = repr(target.strides) if None not in target.strides else f"R.dense(({', '.join(extents)},))"
+        self.assign(op, f"View({src}.mem, {base}, {base}, ({', '.join(extents)},), {strides}, {BITS[target.dtype]})")
+
+    def view_collapse_shape(self, op: Op, src: str, rest: str, target: MemRef) -> None:
+        groups = _groups(rest)
+        if None in target.shape or None in target.strides:
+            self.assign(op, f"collapse({src}, {groups})")
+        else:
+            self.reshaped(op, src, target)
+
+    def view_expand_shape(self, op: Op, src: str, rest: str, target: MemRef) -> None:
+        if None in target.shape or None in target.strides:
+            sizes = rest[rest.index("output_shape") + 13:]
+            self.assign(op, f"expand({src}, {_groups(rest)}, {self.list_of(sizes[:closing(sizes, 0) + 1])})")
+        else:
+            self.reshaped(op, src, target)
+
+    def reshaped(self, op: Op, src: str, target: MemRef) -> None:
+        self.assign(op, f"View({src}.mem, {src}.base, {src}.addr, {target.shape}, {target.strides}, {src}.bits)",
+                    fixed=src in self.fixed)
+
+    def pointer_cast(self, op: Op) -> None:
+        operands, _, result = op.text[1:].partition(") : ")
+        if "," in operands or "[" in operands:
+            raise self.unknown(op, "with several addresses or dynamic sizes is not modelled by npusim")
+        target, address = parse_type(result), self[operands]
+        fixed = re.fullmatch(r"\d+", address) is not None
+        addr = str(int(address) * 8) if fixed else f"8*{address}"
+        self.assign(op, f"View(mem_{target.space}, {addr}, {addr}, {target.shape}, {target.strides}, "
+                        f"{BITS[target.dtype]})", fixed=fixed)
+
+    def scalar_access(self, op: Op, kind: str) -> None:
+        memref = parse_type(op.text.rsplit(" : ", 1)[1])
+        operands, i = op.text.split("[", 1)
+        names = [self[v] for v in SSA.findall(operands)]
+        where = self.list_of("[" + i[:i.index("]") + 1])
+        if kind == "load":
+            self.assign(op, f"X.scalar_load({self.instr(op, 'scalar_load', S, (memref,))}, {names[0]}, {where})")
+        else:
+            key = self.instr(op, "scalar_store", S, (), (memref,))
+            self.emit(f"X.scalar_store({key}, {names[0]}, {names[1]}, {where})")
+
+    # HIVM -------------------------------------------------------------------------------------------------------
+    def hivm(self, op: Op) -> None:
+        kind = op.name[len("hivm.hir."):]
+        if op.name in IGNORED:
+            return
+        if kind == "pointer_cast":
+            self.pointer_cast(op)
+        elif kind in ("get_block_idx", "get_sub_block_idx", "get_block_num", "get_sub_block_num"):
+            self.env[op.results[0]] = {"get_block_idx": "block", "get_sub_block_idx": "sub",
+                                       "get_block_num": "X.blocks", "get_sub_block_num": "X.sub_blocks"}[kind]
+        elif kind in ("set_flag", "wait_flag", "pipe_barrier", "sync_block_set", "sync_block_wait"):
+            self.order(op, kind)
+        elif kind == "mmadL1":
+            self.mmad(op)
+        elif kind in MOVES or kind in VECTOR_OPS or kind == "copy":
+            self.tensor_op(op, kind)
+        else:
+            raise self.unknown(op)
+
+    def order(self, op: Op, kind: str) -> None:
+        for name in op.brackets:
+            if name.startswith("PIPE_") and name not in PIPE_OF:
+                raise self.unknown(op, f"on {name} is not modelled by npusim")
+        if kind == "pipe_barrier":
+            pipe = PIPE_OF[op.brackets[0]]
+            key = self.instr(op, kind, pipe)
+            self.emit(f"while not X.drain({key}): yield" if pipe == ALL else f"X.barrier({key}, {pipe})")
+        elif kind in ("set_flag", "wait_flag"):
+            source, target = PIPE_OF[op.brackets[0]], PIPE_OF[op.brackets[1]]
+            event = op.brackets[2]
+            event = event[len("EVENT_ID"):] if event.startswith("EVENT_ID") else self[event]
+            key = self.instr(op, kind, source if kind == "set_flag" else target)
+            call = f"X.{kind}({key}, {source}, {target}, {event})"
+            self.emit(f"while not {call}: yield" if kind == "wait_flag" and target == S else call)
+        else:
+            if "sync_instr_mode" in op.attrs and "INTRA_BLOCK" not in op.attrs["sync_instr_mode"]:
+                raise self.unknown(op, f"with {op.attrs['sync_instr_mode']} is not modelled by npusim")
+            flag = op.attrs["flag"]
+            flag = self[flag] if flag.startswith("%") else flag
+            pipe = PIPE_OF[op.brackets[1]]
+            key = self.instr(op, kind, pipe if kind == "sync_block_set" else S)
+            call = f"X.{kind}({key}, {pipe}, {flag})"
+            self.emit(call if kind == "sync_block_set" else f"while not {call}: yield")
+
+    def mmad(self, op: Op) -> None:
+        ins = op.groups["ins"]
+        if len(ins) != 6:
+            raise self.unknown(op, "with a bias is not modelled by npusim")
+        values = [self[n] for n, _ in ins]
+        sync = [self[n] for n, _ in op.groups.get("sync_related_args", [])] or ["-1"] * 7
+        (out, out_type), = op.groups["outs"]
+        key = self.instr(op, "mmadL1", M, tuple(t for _, t in ins), (out_type,))
+        self.emit(f"X.mmad({key}, {', '.join(values)}, {self[out]}, ({', '.join(sync)}))")
+
+    def tensor_op(self, op: Op, kind: str) -> None:
+        ins, outs = op.groups.get("ins", []), op.groups.get("outs", [])
+        pipe = MOVES.get(kind, V)
+        if kind == "load" and outs[0][1].space == "cbuf" or kind == "vbrc" and outs[0][1].space == "cbuf":
+            pipe = MTE2
+        if kind == "copy" and (ins[0][1].space, outs[0][1].space) != ("ub", "ub"):
+            raise self.unknown(op, f"{ins[0][1].space} to {outs[0][1].space} is not modelled by npusim")
+        values = [self[n] for n, _ in ins]
+        if kind == "varange":
+            values = [self[b] for b in op.brackets]
+        for extra in ("pad_value", "left_padding_num", "right_padding_num", "init_condition"):
+            if op.attrs.get(extra, "").startswith("%"):
+                op.attrs[extra] = self[op.attrs[extra]]
+        temps = [self[n] for n, _ in op.groups.get("temp_buffer", [])]
+        key = self.instr(op, kind, pipe, tuple(t for _, t in ins), tuple(t for _, t in outs))
+        lists = [f"({', '.join(v)}{',' if v else ''})" for v in (values, [self[n] for n, _ in outs], temps)]
+        self.emit(f"X.op({key}, {', '.join(lists)})")
+
+
+def _groups(text: str) -> str:
+    start = text.index("[[")
+    return text[start:closing(text, start) + 1].replace("[[", "((").replace("]]", ",),)").replace("[", "(").replace(
+        "]", ",)")
+
+
+def _literal(op: Op) -> str:
+    value, _, type_name = op.text.rpartition(" : ")
+    if op.text in ("true", "false"):
+        return "1" if op.text == "true" else "0"
+    if value.startswith("dense"):
+        raise UnsupportedError(f"line {op.line}: constant {op.text} is not a scalar")
+    if type_name in ("f32", "f16", "bf16", "f64"):
+        if value.startswith("0x"):
+            raw = int(value, 16)
+            if type_name == "bf16":
+                return f"R.special({struct.unpack('<f', struct.pack('<I', raw << 16))[0]!r})"
+            code = {"f32": "<f", "f16": "<e", "f64": "<d"}[type_name]
+            return f"R.special({struct.unpack(code, raw.to_bytes(BITS[type_name] // 8, 'little'))[0]!r})".replace(
+                "(nan)", "('nan')").replace("(inf)", "('inf')").replace("(-inf)", "('-inf')")
+        return repr(float(value))
+    return value
