@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -18,7 +17,6 @@ DEFAULT_SHAPE = {"run": "1,100,2,2,128", "compile": "1,16384,8,8,128", "resource
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. 0: done and sound; 1: an error (one line on stderr), or `run` found a fault or a wrong value."""
-    os.environ.pop("TRITON_INTERPRET", None)  # kernels of the interpreter have no compiled form
     options = _parser().parse_args(argv)
     try:
         return COMMANDS[options.command](options)

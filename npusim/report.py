@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import plans
 from .compile import compile_launch
-from .machine import machine_for
+from .machine import machine
 from .plans import STANDARD_SHAPES, Shape
 from .timing import estimate_plan
 
@@ -34,7 +34,7 @@ def build(dtype: str, target: str, mindspeed_src: str | None, workers: int, opti
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         totals = list(pool.map(_total_us, jobs))
     found = {(op, shape, kind): us for (op, shape, kind, *_), us in zip(jobs, totals, strict=True)}
-    hbm = machine_for(target).hbm_bytes_per_s
+    hbm = machine(target).hbm_tbytes.value * 1e12
     rows = [_row(shape, {op: found[op, shape, dtype] for op in ops}, dtype, hbm) for shape in STANDARD_SHAPES]
     calibration = [{"shape": str(shape), "published_us": published, "estimated_us": found["upstream", shape, "bf16"],
                     "ratio": found["upstream", shape, "bf16"] / published, "source": PUBLISHED_SOURCE}

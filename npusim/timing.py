@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from . import bind
-from .machine import machine_for
+from .machine import machine
 from .parse import parse_module
 from .time import estimate
 
@@ -51,7 +51,9 @@ class PlanTiming:
             busy = ", ".join(f"{pipe} {share:.0%}" for pipe, share in
                              sorted(kernel.pipes.items(), key=lambda item: -item[1]) if share >= 0.01)
             lines.append(f"  {name}: {kernel.us:.1f} µs, limited by {kernel.critical}; busy: {busy}")
-            lines.append("    bytes: " + ", ".join(f"{key} {value}" for key, value in kernel.gm_bytes.items()))
+            lines.append("    MB: " + ", ".join(f"{key} {value / 1e6:.1f}" for key, value in kernel.gm_bytes.items()))
+            waits = sorted(kernel.waits.items(), key=lambda item: -item[1])[:4]
+            lines.append("    waits of the slowest block: " + ", ".join(f"{why} {us:.1f} µs" for why, us in waits))
         if self.torch_ops:
             lines.append(f"  torch besides: {', '.join(self.torch_ops)}: {self.torch_us:.1f} µs")
         lines.append(f"  with {self.launch_us:.0f} µs per launch: {self.with_launches_us:.1f} µs")
@@ -61,10 +63,10 @@ class PlanTiming:
 def estimate_plan(plan, compiled: list, target: str, trace: bool = False) -> PlanTiming:
     """Time every launch of `compiled`, the compiled form of `plan.launches`."""
     timings = tuple(estimate(_parsed(one.hivm), one.grid, bind.arrays(one), target, trace=trace) for one in compiled)
-    machine = machine_for(target)
-    torch_us = sum(op.gm_bytes for op in plan.torch_ops) / machine.hbm_bytes_per_s * 1e6
+    chip = machine(target)
+    torch_us = sum(chip.kernel_start_us.value + op.gm_bytes / chip.hbm_tbytes.value / 1e6 for op in plan.torch_ops)
     return PlanTiming(plan.op, str(plan.shape), plan.dtype, target, tuple(one.name for one in compiled), timings,
-                      tuple(op.name for op in plan.torch_ops), torch_us, machine.launch_us)
+                      tuple(op.name for op in plan.torch_ops), torch_us, chip.launch_us.value)
 
 
 @lru_cache(maxsize=32)
