@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import logging
+import os
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -99,9 +100,12 @@ _last: dict[str, str] = {}
 
 
 def run(call: Call) -> torch.Tensor:
-    """Run the first path that takes the call. Only a failure to compile moves on to the next; it is logged."""
+    """Run the first path that takes the call. Only a failure to compile moves on to the next; it is logged.
+
+    MINDSPEED_KKT_PATH=NAME allows that path only, to tell a kernel's fault from its caller's.
+    """
     reasons = []
-    for path in PATHS:
+    for path in _allowed():
         reason = path.refuse(call)
         if reason is None:
             try:
@@ -116,11 +120,22 @@ def run(call: Call) -> torch.Tensor:
                 return out
         if call.k.device.type in path.devices:
             reasons.append(f"{path.name}: {reason}")
-    raise AssertionError("unreachable: the torch path takes every call")
+    raise RuntimeError(f"MINDSPEED_KKT_PATH={os.environ['MINDSPEED_KKT_PATH']} cannot take this call: {reason}")
+
+
+def _allowed() -> tuple[Path, ...]:
+    wanted = os.environ.get("MINDSPEED_KKT_PATH")
+    if not wanted:
+        return PATHS
+    allowed = tuple(path for path in PATHS if path.name == wanted)
+    if not allowed:
+        raise ValueError(f"MINDSPEED_KKT_PATH is {wanted!r}; allowed: {', '.join(path.name for path in PATHS)}")
+    return allowed
 
 
 def _record(path: Path, reasons: list[str]) -> None:
-    why = "first choice for this device" if not reasons else "; ".join(reasons)
+    first = f"MINDSPEED_KKT_PATH={path.name}" if os.environ.get("MINDSPEED_KKT_PATH") else "first for this device"
+    why = "; ".join(reasons) or first
     _last.update(path=path.name, why=why)
     _calls[path.name] += 1
     if reasons:
