@@ -171,9 +171,9 @@ def resources_command(options) -> int:
 
 def run_command(options) -> int:
     """Execute the compiled launches in order and compare with the reference."""
+    plan, compiled = _compiled(options, data=True)
     from . import check
 
-    plan, compiled = _compiled(options, data=True)
     outcome = check.run(plan, compiled, options.target)
     if options.json:
         print(json.dumps(outcome.as_dict()))
