@@ -12,7 +12,7 @@ from .machine import Machine
 from .parse import BITS
 from .views import View
 
-# Own delay of an instruction after its last repeat, and repeats per pass where not 1 (hicann/pypto def.h, VEC_VALU_TAB).
+# An instruction's own delay after its last repeat; SLOW: cycles a repeat where not 1 (hicann/pypto def.h, VEC_VALU_TAB).
 DELAY = {"vadd": 6, "vsub": 6, "vmul": 7, "vmax": 4, "vmin": 4, "vdiv": 13, "vexp": 12, "vln": 14, "vsqrt": 13,
          "vrsqrt": 5, "vrec": 5, "vabs": 4, "vrelu": 4, "vcmp": 6, "vsel": 6, "vnot": 4, "vor": 4, "vand": 4,
          "vxor": 4, "vcast": 4, "vshl": 4, "vshr": 4}
@@ -21,13 +21,12 @@ SCALAR_LOOP = 12  # cycles an element where the library falls back to scalar loa
 
 
 class Cost:
-    """busy: cycles the pipe is taken; after: further cycles until the result is there; read, written: GM bytes;
-    workspace: whether those bytes are of the workspace."""
+    """busy: cycles the pipe is taken; after: further cycles until the result is there; read, written: GM bytes."""
 
-    __slots__ = ("busy", "after", "read", "written", "buffer")
+    __slots__ = ("busy", "after", "read", "written")
 
-    def __init__(self, busy: float, after: float, read: int = 0, written: int = 0, buffer=None):
-        self.busy, self.after, self.read, self.written, self.buffer = busy, after, read, written, buffer
+    def __init__(self, busy: float, after: float, read: int = 0, written: int = 0) -> None:
+        self.busy, self.after, self.read, self.written = busy, after, read, written
 
 
 class CostModel:
@@ -35,6 +34,7 @@ class CostModel:
 
     def __init__(self, machine: Machine) -> None:
         self.m = machine
+        self.known: dict = {}  # instruction -> shapes and addresses -> Cost
         self.vector_after = machine.vector_latency.value
         self.head = machine.vector_head.value
 
@@ -65,7 +65,7 @@ class CostModel:
         if kind not in DELAY:
             raise UnsupportedError(f"line {instr.line}: vector op {kind!r} has no cost in npusim")
         extra = self.inline_broadcast(instr, ins, out)
-        repeats = max(self.repeats(v) for v, _ in shaped)
+        repeats = max(self.repeats(v) for v, _ in shaped) * self.conflict(ins)
         if kind == "vcast" and "i1" in dtypes:
             repeats = 2 * repeats + 2 * self.head  # duplicate the constants, then select
         busy = self.head + repeats * SLOW.get(kind, 1) + extra.busy
@@ -75,6 +75,16 @@ class CostModel:
         """Repeats of 256 bytes of one instruction over a view; rows that are not contiguous start a new one."""
         rows, row = _rows(view)
         return rows * ceil(row / self.m.vector_bytes.value)
+
+    def conflict(self, ins) -> int:
+        """2 where two operands of a repeat lie in the same bank groups of UB, so that their reads queue; else 1."""
+        tiles = [v for v in ins if isinstance(v, View) and v.bits >= 8]
+        if len(tiles) < 2:
+            return 1
+        groups = int(self.m.bank_groups.value)
+        apart = (tiles[0].addr // 256 - tiles[1].addr // 256) % groups
+        blocks = min(8, *(max(1, ceil(_rows(v)[1] / 32)) for v in tiles))
+        return 2 if min(apart, groups - apart) < blocks else 1
 
     def inline_broadcast(self, instr, ins, out: View) -> Cost:
         """A last-axis broadcast inside an elementwise op: brcb of the narrow operand, then one dependent pass."""
@@ -132,10 +142,11 @@ class CostModel:
             row32 = row * 32 / gm.bits  # read from L0C as fp32
             busy = rows * ceil(max(row / rate, row32 / 128))
         else:
-            busy = max(size / rate, rows * m.gm_burst.value if rows > 1 else 0)
+            busy = max(size / rate, rows * m.gm_burst.value if rows > 1 else 0, m.gm_issue.value)
         if kind in ("load", "nd2nz"):
-            return Cost(busy, m.gm_read_latency.value, read=int(size), buffer=gm.mem)
-        return Cost(busy, m.gm_write_latency.value, written=int(size), buffer=gm.mem)
+            latency = m.l2_read_latency if gm.mem.name == "workspace" else m.gm_read_latency
+            return Cost(busy, latency.value, read=int(size))
+        return Cost(busy, m.gm_write_latency.value, written=int(size))
 
     # cube ----------------------------------------------------------------------------------------------------------
     def mmad(self, instr, m_len: int, k_len: int, n_len: int) -> tuple[float, float, float]:

@@ -25,13 +25,13 @@ SSA = re.compile(r"%[\w.$-]+(?:#\d+)?")
 
 class Instr:
     """What is known of an op before it runs. name, pipe, attrs, line; ins/outs: types (MemRef or scalar type name);
-    pre: scalar operations issued since the instruction before; cost: room for time.py to remember durations."""
+    pre: scalar operations issued since the instruction before."""
 
-    __slots__ = ("name", "pipe", "attrs", "line", "ins", "outs", "pre", "cost")
+    __slots__ = ("name", "pipe", "attrs", "line", "ins", "outs", "pre")
 
     def __init__(self, name, pipe, op, ins=(), outs=(), pre=0):
         self.name, self.pipe, self.attrs, self.line = name, pipe, op.attrs, op.line
-        self.ins, self.outs, self.pre, self.cost = ins, outs, pre, {}
+        self.ins, self.outs, self.pre = ins, outs, pre
 
     def __repr__(self) -> str:
         return f"{self.name} (line {self.line})"

@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields
 from .errors import UnsupportedError
 
 SPEC = "Ascend/AscendNPU-IR bishengir/include/bishengir/Dialect/HACC/Targets/NPUTargetSpec.td"
-INI = "Ascend910B2.ini [AICoreSpec] as quoted in huawei-csl/pto-kernels (agent guide)"
 PIPE = "hicann/pypto framework/src/cost_model/simulation_ca/A2A3/model/pipe.{h,cpp}, def.h (the vendor's A2/A3 model)"
 GM = "hicann/pypto framework/src/cost_model/simulation_ca/A2A3/SimulatorA2A3.cpp"
+COPY = "CANN asc-devkit, DataCopy best practice README, measured on A2/A3"
+ADD = "CANN asc-devkit, 00_add_high_performance README, measured on A2"
 TEMPLATE = "Ascend/AscendNPU-IR bishengir/lib/Template (instructions that an op expands to)"
 
 
@@ -35,18 +36,21 @@ class Machine:
 
     cube_cores: Number
     vector_cores: Number
-    clock_ghz: Number = Number(1.8, "GHz", INI)
+    clock_ghz: Number = Number(1.85, "GHz", f"{ADD}; total cycles over time in the DataCopy README agree")
     scalar_op: Number = Number(2, "cycles", f"{PIPE}: CalcAlu")
     scalar_memory: Number = Number(6, "cycles", f"{PIPE}: CalcLd")
-    issue: Number = Number(10, "cycles", "assumed: scalar work that builds an instruction's registers")
+    issue: Number = Number(40, "cycles", "fitted: scalar work of an op's library call, to the two published points")
     queue_depth: Number = Number(32, "instructions", f"{PIPE}: isqMaxOtsd_")
     vector_bytes: Number = Number(256, "bytes/cycle", f"{PIPE}: vecRptSize; AscendC: 256 B a repeat")
     vector_latency: Number = Number(15, "cycles", f"{PIPE}: vecDelay_, before each instruction's own delay")
-    vector_head: Number = Number(4, "cycles", "assumed: start of an instruction in the V pipe, not overlapped")
-    gm_read_latency: Number = Number(307, "cycles", GM)
+    vector_head: Number = Number(1, "cycles", f"{ADD}: a dependent op takes 22 beyond its repeats, delays included")
+    bank_groups: Number = Number(16, "32-byte columns", f"{ADD}: two sources in the same bank groups halve the rate")
+    gm_read_latency: Number = Number(500, "cycles", f"{ADD}, case 1: two 8 KB loads in 701 cycles of MTE2, less bytes")
+    l2_read_latency: Number = Number(307, "cycles", f"{GM}; used for workspace, which was just written")
     gm_write_latency: Number = Number(153, "cycles", GM)
     gm_bytes: Number = Number(87, "bytes/cycle", f"{PIPE}: ddrRdBandWidth_, ddrWrBandWidth_")
-    gm_burst: Number = Number(6, "cycles", "assumed: least time of one row of a strided transfer")
+    gm_burst: Number = Number(5.3, "cycles", f"{COPY}: a row of a strided transfer, 64 rows of 128 B in 341 cycles")
+    gm_issue: Number = Number(20, "cycles", f"{COPY}: least time of a transfer, 49152 copies of 128 B in 548 us a core")
     l1_write_bytes: Number = Number(256, "bytes/cycle", f"{PIPE}: l1WrBandWidth_")
     ub_move_bytes: Number = Number(256, "bytes/cycle", f"{PIPE}: CalcMovUbUb")
     l0a_bytes: Number = Number(256, "bytes/cycle", f"{PIPE}: l0aWrBandWidth_")
@@ -59,12 +63,12 @@ class Machine:
     fixpipe_bytes: Number = Number(87, "bytes/cycle", f"{PIPE}: CalcFixL0cOut, row by row")
     flag: Number = Number(4, "cycles", "assumed: from set_flag to the waiting pipe")
     barrier: Number = Number(2, "cycles", "assumed: pipe_barrier beyond waiting for the pipe to drain")
-    cross_core: Number = Number(220, "cycles", "fitted: sync_block_set to sync_block_wait, earlier estimate")
-    hbm_tbytes: Number = Number(1.6, "TB/s", "vendor's nominal figure for 64 GB parts")
-    l2_over_hbm: Number = Number(5, "x", "ascend-boost-comm example/ops/include/hardware.h: l2BW over hbmBW")
+    cross_core: Number = Number(400, "cycles", "fitted: sync_block_set to sync_block_wait, to the two published points")
+    hbm_tbytes: Number = Number(1.49, "TB/s", f"{COPY}: reached GM->UB with 48 cores (nominal 1.8)")
+    l2_tbytes: Number = Number(5.2, "TB/s", f"{COPY}: L2 peak")
     l2_bytes: Number = Number(201326592, "bytes", "CANN tiling tests for 910B: L2_SIZE")
     block_start_us: Number = Number(1.0, "us", "assumed: start of a block on a core (each wave pays it)")
-    kernel_start_us: Number = Number(3.0, "us", "assumed: device time of an empty kernel")
+    kernel_start_us: Number = Number(9.0, "us", f"{COPY}: Task Duration less core time, 6 to 12 us")
     launch_us: Number = Number(20.0, "us", "assumed: host gap of one eager launch ('tens of us'); not device time")
 
 

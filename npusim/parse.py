@@ -68,7 +68,7 @@ class Func:
 
 @dataclass
 class Module:
-    """functions by name; maps: affine map aliases; target_spec: the target's limits in bits; workspace_bytes: per block."""
+    """functions by name; maps: affine aliases; target_spec: the target's limits in bits; workspace_bytes: per block."""
 
     functions: dict[str, Func]
     maps: dict[str, str]

@@ -129,11 +129,12 @@ class TimeEngine:
     # instructions --------------------------------------------------------------------------------------------------
     def op(self, instr, ins, outs, temps) -> None:
         pipe = instr.pipe
-        key = tuple((v.sizes, v.strides) for v in (*ins, *outs) if type(v) is View)
-        cost = instr.cost.get(key)
+        key = tuple((v.sizes, v.strides, v.addr % 4096) for v in (*ins, *outs) if type(v) is View)
+        known = self.model.known.setdefault(instr, {})
+        cost = known.get(key)
         if cost is None:
             cost = self.model.vector(instr, ins, outs) if pipe == V else self.model.move(instr, ins, outs)
-            instr.cost[key] = cost
+            known[key] = cost
         self.enqueue(instr, pipe)
         self.execute(instr, pipe, cost.busy, cost.after)
         if cost.read:
@@ -258,6 +259,12 @@ def estimate(module: Module, grid, args, target: str = "Ascend910B2", trace: boo
     return _collect(module, chip, buffers, engines, blocks)
 
 
+def memory_kernel_us(read: float, written: float, target: str = "Ascend910B2") -> float:
+    """Estimated device time of a kernel that only moves bytes through HBM: a zero fill, a copy, a transpose."""
+    chip = machine(target)
+    return (read + written) / (chip.hbm_tbytes.value * 1e6) + chip.kernel_start_us.value + chip.block_start_us.value
+
+
 def _buffers(module: Module, args, blocks: int, axes) -> tuple[list[Gm], tuple]:
     func, visible, buffers, values = module.kernels()[0], iter(args), [], []
     hidden = len(func.params) - len(args) - 3
@@ -313,7 +320,7 @@ def _collect(module: Module, chip: Machine, buffers, engines, blocks: int) -> Ti
             gm["hbm"] += min(read, b.numel * b.size) + min(written, b.numel * b.size)
     hbm = chip.hbm_tbytes.value * 1e6  # bytes a microsecond
     floors = {"hbm": gm["hbm"] / hbm,
-              "l2": (gm["read"] + gm["written"] + gm["workspace"]) / (hbm * chip.l2_over_hbm.value)}
+              "l2": (gm["read"] + gm["written"] + gm["workspace"]) / (chip.l2_tbytes.value * 1e6)}
     start = chip.kernel_start_us.value + waves * chip.block_start_us.value
     bound = max(floors, key=floors.get)
     body = max(body, floors[bound])
