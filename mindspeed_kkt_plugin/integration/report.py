@@ -4,6 +4,7 @@ Also looks at MindSpeed packages on disk, without importing them. Collects only;
 """
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import sys
 from pathlib import Path
@@ -25,7 +26,16 @@ def status() -> dict:
     module is imported), `left alone` (detail says why), `found` (on disk and usable; not installed in this process)
     or `absent`. Looks at names and files only: no device, no import of MindSpeed.
     """
-    return {**paths.status(), "consumers": [_consumer(consumer) for consumer in CONSUMERS]}
+    found = paths.status()
+    found["versions"] |= {package: _version(package) for package in ("mindspeed_llm", "mindspeed_mm")}
+    return {**found, "consumers": [_consumer(consumer) for consumer in CONSUMERS]}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _consumer(consumer: Consumer) -> dict:
@@ -61,4 +71,4 @@ def _on_disk(consumer: Consumer) -> tuple[str, str]:
     if file is None:
         return "absent", f"{consumer.package} has no {tail}"
     reason = why_unpaired_source(file.read_text(encoding="utf-8"), consumer.function)
-    return ("left alone", reason) if reason else ("found", "not installed in this process")
+    return ("left alone", reason) if reason else ("found", "usable; the plugin is not installed in this process")

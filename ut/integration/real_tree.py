@@ -42,19 +42,30 @@ def stub_accelerator() -> None:
     for name in ("torch_npu", "fla_npu"):
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__spec__ = importlib.machinery.ModuleSpec(name, None)
-    torch.npu = types.SimpleNamespace(config=types.SimpleNamespace(), Stream=torch.Stream, is_available=lambda: False)
+    torch.npu = types.SimpleNamespace(config=types.SimpleNamespace(), Stream=torch.Stream, is_available=lambda: False,
+                                      current_device=lambda: 0)
     torch.ops.npu = ref.npu_ops
 
-    class Driver:
+    class Driver:  # MindSpeed-MM asks for core counts while it is imported
+        utils = types.SimpleNamespace(get_device_properties=lambda _: {"num_aicore": 24, "num_vectorcore": 48})
+
         def get_benchmarker(self):
             return lambda *_, **__: [0.0]
 
         def get_current_target(self):
-            raise RuntimeError("no device")
+            return types.SimpleNamespace(backend="cpu", arch="none", warp_size=0)
 
     import triton
 
     triton.runtime.driver.set_active(Driver())
+
+
+def skip_unrelated_package() -> None:
+    """mindspeed_mm.fsdp.ops without its own code, which is about attention and needs einops and torchair."""
+    package = types.ModuleType("mindspeed_mm.fsdp.ops")
+    package.__path__ = [os.path.join(os.environ[TREES["mindspeed_mm"]], "mindspeed_mm", "fsdp", "ops")]
+    package.apply_ops_patch = lambda: None
+    sys.modules[package.__name__] = package
 
 
 def _counted(name, function):
@@ -142,6 +153,8 @@ def main(consumer: str, route: str, order: str, packed: bool) -> dict:
     stub_accelerator()
     package = "mindspeed_llm" if consumer.startswith("L") else "mindspeed_mm"
     sys.path[:0] = [os.environ[TREES["mindspeed"]], os.environ[TREES[package]]]
+    if package == "mindspeed_mm":
+        skip_unrelated_package()
     replace_kernels("ms" if package == "mindspeed_llm" else "mm")
     import mindspeed_kkt_plugin.integration as integration
     from mindspeed_kkt_plugin.integration.consumers import CONSUMERS

@@ -17,13 +17,13 @@ def _offsets(cu_seqlens):
 
 
 def _chunks(length, chunk_size, cu_seqlens):
-    """(rows of the chunk, does it start a sequence, its sequence) in order."""
+    """(rows of the chunk, its sequence) in order."""
     rows, valid = chunk_rows(length, chunk_size, cu_seqlens)
     offsets = [0, length] if cu_seqlens is None else cu_seqlens.tolist()
     for chunk, keep in zip(rows, valid, strict=True):
         first = int(chunk[0])
         sequence = max(i for i, offset in enumerate(offsets[:-1]) if offset <= first)
-        yield chunk[keep], first == offsets[sequence], sequence
+        yield chunk[keep], sequence
 
 
 def chunk_local_cumsum(g, chunk_size, reverse=False, cu_seqlens=None, head_first=False, output_dtype=torch.float32):
@@ -51,7 +51,7 @@ def l2norm_fwd(x, eps=1e-6):
 
 def recompute_w_u_fwd(k, v, beta, A, g, cu_seqlens=None):
     w, u = (torch.zeros_like(x, dtype=torch.float32) for x in (k, v))
-    for rows, _, _ in _chunks(k.shape[1], A.shape[-1], cu_seqlens):
+    for rows, _ in _chunks(k.shape[1], A.shape[-1], cu_seqlens):
         inverse = A[:, rows, :, : len(rows)].float().transpose(1, 2)  # [B, H, n, n]
         scale = beta[:, rows, :, None].float()
         u[:, rows] = (inverse @ (v[:, rows] * scale).transpose(1, 2).float()).transpose(1, 2)
@@ -68,7 +68,7 @@ def chunk_gated_delta_rule_fwd_h(
     last = torch.zeros(B if cu_seqlens is None else len(cu_seqlens) - 1, H, K, V)
     if initial_state is not None:
         last.copy_(initial_state)
-    for rows, starts, sequence in _chunks(T, chunk_size, cu_seqlens):
+    for rows, sequence in _chunks(T, chunk_size, cu_seqlens):
         own = slice(None) if cu_seqlens is None else slice(sequence, sequence + 1)
         state = last[own].clone()
         states.append(state)
@@ -82,7 +82,7 @@ def chunk_gated_delta_rule_fwd_h(
 
 def chunk_fwd_o(q, k, v, h, g, scale, cu_seqlens=None, chunk_size=64):
     out = torch.zeros_like(v)
-    for i, (rows, _, _) in enumerate(_chunks(q.shape[1], chunk_size, cu_seqlens)):
+    for i, (rows, _) in enumerate(_chunks(q.shape[1], chunk_size, cu_seqlens)):
         queries, keys, values = (x[:, rows].float().transpose(1, 2) for x in (q, k, v))
         gates = g[:, rows].transpose(1, 2)
         gap = (gates[..., :, None] - gates[..., None, :]).tril()

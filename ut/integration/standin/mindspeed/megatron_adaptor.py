@@ -1,0 +1,4 @@
+from mindspeed.args_utils import get_mindspeed_args
+from mindspeed.features_manager import MindSpeedFeaturesManager
+
+MindSpeedFeaturesManager.apply_features_patches(get_mindspeed_args())

@@ -1,0 +1,1 @@
+from ut.integration.reference_ops import solve_tril  # noqa: F401
