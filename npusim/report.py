@@ -22,20 +22,21 @@ PUBLISHED_US = ((Shape(1, 8192, 2, 2, 128), 197.0), (Shape(1, 16384, 8, 8, 128),
 TOLERANCE = 0.25
 
 
-def build(dtype: str, target: str, mindspeed_src: str | None, workers: int, options: dict) -> dict:
-    """Rows for every standard shape, and the calibration when a checkout is given."""
+def build(dtype: str, target: str, mindspeed_src: str | None, workers: int, options: dict,
+          shapes: tuple[Shape, ...] = STANDARD_SHAPES) -> dict:
+    """A row per shape, and the calibration when a checkout is given. options: the fused kernel's, over its own."""
     ops = ("fused", "unfused", *(("upstream",) if mindspeed_src else ()))
     jobs = [(op, shape, dtype, target, mindspeed_src, options if op == "fused" else {})
-            for shape in STANDARD_SHAPES for op in ops]
+            for shape in shapes for op in ops]
     if mindspeed_src:
         jobs += [("upstream", shape, "bf16", target, mindspeed_src, {}) for shape, _ in PUBLISHED_US]
     for op in ops:  # compile once here, so that the workers find every program that does not depend on the shape
-        _compiled(op, STANDARD_SHAPES[0], dtype, target, mindspeed_src, options if op == "fused" else {})
+        _compiled(op, shapes[0], dtype, target, mindspeed_src, options if op == "fused" else {})
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         totals = list(pool.map(_total_us, jobs))
     found = {(op, shape, kind): us for (op, shape, kind, *_), us in zip(jobs, totals, strict=True)}
     hbm = machine(target).hbm_tbytes.value * 1e12
-    rows = [_row(shape, {op: found[op, shape, dtype] for op in ops}, dtype, hbm) for shape in STANDARD_SHAPES]
+    rows = [_row(shape, {op: found[op, shape, dtype] for op in ops}, dtype, hbm) for shape in shapes]
     calibration = [{"shape": str(shape), "published_us": published, "estimated_us": found["upstream", shape, "bf16"],
                     "ratio": found["upstream", shape, "bf16"] / published, "source": PUBLISHED_SOURCE}
                    for shape, published in PUBLISHED_US] if mindspeed_src else []
