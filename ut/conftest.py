@@ -18,6 +18,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes long; runs only with --run-slow")
+    # Raised by Triton 3.2's interpreter for every loop bound that is a tensor.
+    config.addinivalue_line("filterwarnings", "ignore:Conversion of an array with ndim > 0:DeprecationWarning")
     if config.getoption("--device") == "cpu":
         if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
             raise pytest.UsageError("triton was imported before the suite could switch its interpreter on")
