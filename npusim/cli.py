@@ -190,8 +190,8 @@ def time_command(options) -> int:
     folder = _out(options, "--trace") if options.trace else None
     estimated = timing.estimate_plan(plan, compiled, options.target, trace=options.trace)
     if folder is not None:
-        for stem, timed in zip(_file_names(compiled), estimated.kernels, strict=True):
-            (folder / f"{stem}.trace.json").write_text(json.dumps({"traceEvents": timed.trace}))
+        for stem, (_, timing_of_one) in zip(_file_names(compiled), estimated.kernels, strict=True):
+            (folder / f"{stem}.trace.json").write_text(json.dumps({"traceEvents": timing_of_one.trace}))
     print(json.dumps(estimated.as_dict()) if options.json else estimated.text())
     return 0
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from mindspeed_kkt_plugin.varlen import prepare_chunk_indices
 
 from . import backend, upstream
 from .errors import NpusimError, UnsupportedError
+from .torch_ops import TorchOp, TorchOps
 
 OPS = {"fused": "mindspeed_kkt_plugin.kernels.ascend", "unfused": "mindspeed_kkt_plugin.unfused"}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -66,7 +67,7 @@ STANDARD_SHAPES = tuple(Shape(b, t, h, h, k) for b, t, h, k in (
 
 @dataclass(frozen=True)
 class Plan:
-    """inputs: k, g, beta, cu_seqlens; output: what the last launch fills; torch_ops: upstream's calls between."""
+    """inputs: k, g, beta, cu_seqlens; output: what the launches fill; torch_ops: what torch runs besides them."""
 
     op: str
     shape: Shape
@@ -74,7 +75,7 @@ class Plan:
     inputs: dict[str, Any]
     output: Any
     launches: tuple
-    torch_ops: tuple = field(default=())
+    torch_ops: tuple[TorchOp, ...] = ()
 
 
 def make(op: str, shape: Shape, dtype: str = "bf16", *, cu_seqlens: list[int] | None = None,
@@ -105,22 +106,30 @@ def _empty_is_nan():
 
 def _make(op, shape, dtype, cu_seqlens, cores, data, regime, seed, mindspeed_src) -> Plan:
     inputs = make_inputs(shape, DTYPES[dtype], cu_seqlens, data=data, regime=regime, seed=seed)
+    between = TorchOps()
     if op == "upstream":
         if mindspeed_src is None:
             raise NpusimError("--op upstream needs --mindspeed-src DIR, a checkout of MindSpeed or MindSpeed-MM")
-        chain = upstream.capture_chain(mindspeed_src, **inputs, chunk_size=CHUNK)
-        return Plan(op, shape, dtype, inputs, chain.output, chain.launches, chain.torch_ops)
+        with between:
+            chain = upstream.capture_chain(mindspeed_src, **inputs, chunk_size=CHUNK)
+        return Plan(op, shape, dtype, inputs, chain.output, chain.launches, tuple(between.seen))
+    plan = _plan_function(op)
+    indices = None if cu_seqlens is None else prepare_chunk_indices(inputs["cu_seqlens"], CHUNK)
+    with between:
+        output, launches = plan(inputs["k"], inputs["g"], inputs["beta"], inputs["cu_seqlens"], indices,
+                                chunk_size=CHUNK, output_dtype=DTYPES[dtype], head_first=False,
+                                output_head_first=False, num_cores=cores)
+    return Plan(op, shape, dtype, inputs, output, tuple(launches), tuple(between.seen))
+
+
+def _plan_function(op: str):
     if op not in OPS and "." not in op:
         raise UnsupportedError(f"--op {op}: allowed are {', '.join([*OPS, 'upstream'])}, or a module.with.dots")
     name = OPS.get(op, op)
     try:
-        plan = importlib.import_module(name).plan
+        return importlib.import_module(name).plan
     except (ImportError, AttributeError) as error:
         raise NpusimError(f"--op {op}: {name}.plan is not there: {error}") from error
-    indices = None if cu_seqlens is None else prepare_chunk_indices(inputs["cu_seqlens"], CHUNK)
-    output, launches = plan(inputs["k"], inputs["g"], inputs["beta"], inputs["cu_seqlens"], indices, chunk_size=CHUNK,
-                            output_dtype=DTYPES[dtype], head_first=False, output_head_first=False, num_cores=cores)
-    return Plan(op, shape, dtype, inputs, output, tuple(launches))
 
 
 def make_inputs(shape: Shape, dtype: torch.dtype, cu_seqlens: list[int] | None, *, data: bool, regime: str,

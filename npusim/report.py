@@ -80,9 +80,9 @@ def markdown(report: dict) -> str:
         keys += ["upstream_us", "upstream_ratio"]
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     lines += ["| " + " | ".join(_cell(key, row[key]) for key in keys) + " |" for row in report["rows"]]
-    lines += ["", f"Estimated by npusim for {report['target']}, {report['dtype']}; device time of all launches, "
-              "without launch gaps. HBM floor: k, g, beta and the result once each at "
-              f"{report['hbm_bytes_per_s'] / 1e12:.2f} TB/s."]
+    lines += ["", f"Estimated by npusim for {report['target']}, {report['dtype']}; device time of all kernels "
+              "(torch's fills and copies included), without launch gaps. HBM floor: k, g, beta and the result once "
+              f"each at {report['hbm_bytes_per_s'] / 1e12:.2f} TB/s."]
     for point in report["calibration"]:
         lines.append(f"Calibration at {point['shape']}: MindSpeed's chain estimated {point['estimated_us']:.0f} µs, "
                      f"published {point['published_us']:.0f} µs ({point['source']}), ratio {point['ratio']:.2f}.")

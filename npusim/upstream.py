@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mindspeed_kkt_plugin.kernels.launch import Launch
 
@@ -24,21 +23,12 @@ PACKAGES = ("mindspeed_mm.fsdp.ops.gdn.triton", "mindspeed.ops.triton")
 
 
 @dataclass(frozen=True)
-class TorchOp:
-    """A tensor-sized torch call between the launches (zero fill, transpose): on a device, one more kernel."""
-
-    name: str
-    gm_bytes: int
-
-
-@dataclass(frozen=True)
 class Captured:
-    """launches: in order; output: what they fill; torch_ops: what torch itself would run besides them."""
+    """launches: in order; output: what they fill; package: which upstream it was."""
 
     package: str
     output: torch.Tensor
     launches: tuple[Launch, ...]
-    torch_ops: tuple[TorchOp, ...]
 
 
 class _NoDevice:
@@ -79,11 +69,11 @@ def capture_chain(tree: str | Path, k, g, beta, cu_seqlens, *, chunk_size: int =
         solve = load("solve_tril").solve_tril
         # Upstream's input guard selects a device; underneath it the function is the same.
         kkt, solve = (getattr(function, "__wrapped__", function) for function in (kkt, solve))
-        launches, torch_ops = [], _TorchOps()
-        with _recording(launches), torch_ops:
+        launches: list[Launch] = []
+        with _recording(launches):
             scores = kkt(k=k, g=g, beta=beta, cu_seqlens=cu_seqlens, chunk_size=chunk_size, output_dtype=torch.float32)
             output = solve(scores, cu_seqlens=cu_seqlens, output_dtype=k.dtype)
-    return Captured(package, output, tuple(launches), tuple(torch_ops.seen))
+    return Captured(package, output, tuple(launches))
 
 
 @contextmanager
@@ -135,20 +125,3 @@ def _recording(launches: list[Launch]):
         yield
     finally:
         JITFunction.run = original
-
-
-class _TorchOps(TorchDispatchMode):
-    """Notes calls that move whole tensors: fills and copies. Views and allocations cost nothing."""
-
-    COSTS = {"zeros_like": 1, "zero_": 1, "zeros": 1, "fill_": 1, "clone": 2, "copy_": 2, "_to_copy": 2, "full": 1}
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[TorchOp] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        if name in self.COSTS and isinstance(result, torch.Tensor) and result.is_floating_point():
-            self.seen.append(TorchOp(name, self.COSTS[name] * result.numel() * result.element_size()))
-        return result

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from npusim import plans
-from npusim.errors import NpusimError
+from npusim.errors import NpusimError, UnsupportedError
 from npusim.isolate import call
 from npusim.upstream import PACKAGES
 
@@ -89,8 +89,16 @@ def test_launches_are_recorded_in_order_with_their_arguments(tmp_path, package):
 
 def test_what_torch_runs_between_is_listed(tmp_path):
     transpose, fill = call(recorded, str(checkout(tmp_path, PACKAGES[1])))["torch"]
-    assert transpose.gm_bytes == 2 * 64 * 2 * 4, "g is read and written once"
-    assert fill.gm_bytes == 64 * 2 * 64 * 2, "zeros are written in bf16"
+    assert (transpose.read_bytes, transpose.written_bytes) == (64 * 2 * 4, 64 * 2 * 4), "g, fp32"
+    assert (fill.read_bytes, fill.written_bytes) == (0, 64 * 2 * 64 * 2), "zeros in bf16"
+
+
+def test_a_torch_op_without_a_price_is_named(tmp_path):
+    tree = checkout(tmp_path, PACKAGES[0])
+    module = tree / PACKAGES[0].replace(".", "/") / "solve_tril.py"
+    module.write_text(SOLVE.replace("return Ai", "return Ai.cumsum(1)"))
+    with pytest.raises(UnsupportedError, match="torch op cumsum between the launches is not priced"):
+        call(recorded, str(tree))
 
 
 def test_nothing_of_the_checkout_stays_imported(tmp_path):
