@@ -23,7 +23,7 @@ esac
 cd "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
 command -v atk > /dev/null || die "atk is not on PATH; without it, use: python run_local.py accuracy|performance"
 echo "run_atk: atk $(atk --version 2>&1 | tail -n 1)"
-mkdir -p result
+mkdir -p result atk_output
 
 # nodes FILE: the node file for the chosen device.
 nodes() { sed "s/devices: \[0\]/devices: [$DEVICE_ID]/" "$1" > "result/$1"; echo "result/$1"; }

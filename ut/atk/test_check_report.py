@@ -57,7 +57,7 @@ FAILURES = {
     "zero time": ("performance", {"npu_dut_Device性能（us）": 0}, "the measurement failed"),
     "no time": ("performance", {"npu_gold_Device性能（us）": "-"}, "device times of 1 nodes"),
     "no ratio": ("performance", {"npu_dut/npu_gold_Device性能比": "-"}, "no device ratio"),
-    "slow": ("performance", {"npu_dut/npu_gold_Device性能比": 0.5}, "below 0.95"),
+    "ratio too small": ("performance", {"npu_dut/npu_gold_Device性能比": 0.5}, "below 0.95"),
 }
 
 
