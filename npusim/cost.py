@@ -12,7 +12,7 @@ from .machine import Machine
 from .parse import BITS
 from .views import View
 
-# An instruction's own delay after its last repeat; SLOW: cycles a repeat where not 1 (hicann/pypto def.h, VEC_VALU_TAB).
+# Own delay of an instruction after its last repeat; SLOW: cycles a repeat where not 1 (hicann/pypto VEC_VALU_TAB).
 DELAY = {"vadd": 6, "vsub": 6, "vmul": 7, "vmax": 4, "vmin": 4, "vdiv": 13, "vexp": 12, "vln": 14, "vsqrt": 13,
          "vrsqrt": 5, "vrec": 5, "vabs": 4, "vrelu": 4, "vcmp": 6, "vsel": 6, "vnot": 4, "vor": 4, "vand": 4,
          "vxor": 4, "vcast": 4, "vshl": 4, "vshr": 4}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from math import prod
 
 from . import scalars
 from .errors import UnsupportedError
@@ -239,14 +240,15 @@ class _Writer:
             strides = "(" + "".join(f"{s}*{src}.strides[{axis}]," for axis, s in enumerate(steps)) + ")"
         if len(target.shape) != len(sizes):
             raise self.unknown(op, "that drops axes is not modelled by npusim")
-        self.assign(op, f"View({src}.mem, {src}.base, {addr}, ({', '.join(sizes)},), {strides}, {src}.bits)")
+        self.assign(op, f"View({src}.mem, {src}.base, {src}.limit, {addr}, ({', '.join(sizes)},), {strides}, "
+                        f"{src}.bits)")
 
     def view_reinterpret_cast(self, op: Op, src: str, rest: str, target: MemRef) -> None:
         offset, sizes, strides = re.match(
             r" to offset: (\[.*?\]), sizes: (\[.*?\]), strides: (\[.*?\])", rest).groups()
         offset = self[offset.strip("[]")]
-        self.assign(op, f"View({src}.mem, {src}.base, {src}.base + {offset}*{src}.bits, {self.list_of(sizes)}, "
-                        f"{self.list_of(strides)}, {src}.bits)")
+        self.assign(op, f"View({src}.mem, {src}.base, {src}.limit, {src}.base + {offset}*{src}.bits, "
+                        f"{self.list_of(sizes)}, {self.list_of(strides)}, {src}.bits)")
 
     def view_view(self, op: Op, src: str, rest: str, target: MemRef) -> None:
         shift, sizes = re.match(r"\[(.*?)\]\[(.*?)\]", rest).groups()
@@ -255,7 +257,9 @@ class _Writer:
         base = self.fresh()
         self.emit(f"{base} = {src}.base + 8*({self[shift]})")
         strides = repr(target.strides) if None not in target.strides else f"R.dense(({', '.join(extents)},))"
-        self.assign(op, f"View({src}.mem, {base}, {base}, ({', '.join(extents)},), {strides}, {BITS[target.dtype]})")
+        limit = f"{base} + {'*'.join([str(BITS[target.dtype]), *extents])}"
+        self.assign(op, f"View({src}.mem, {base}, {limit}, {base}, ({', '.join(extents)},), {strides}, "
+                        f"{BITS[target.dtype]})")
 
     def view_collapse_shape(self, op: Op, src: str, rest: str, target: MemRef) -> None:
         groups = _groups(rest)
@@ -272,8 +276,8 @@ class _Writer:
             self.reshaped(op, src, target)
 
     def reshaped(self, op: Op, src: str, target: MemRef) -> None:
-        self.assign(op, f"View({src}.mem, {src}.base, {src}.addr, {target.shape}, {target.strides}, {src}.bits)",
-                    fixed=src in self.fixed)
+        self.assign(op, f"View({src}.mem, {src}.base, {src}.limit, {src}.addr, {target.shape}, {target.strides}, "
+                        f"{src}.bits)", fixed=src in self.fixed)
 
     def pointer_cast(self, op: Op) -> None:
         operands, _, result = op.text[1:].partition(") : ")
@@ -282,7 +286,9 @@ class _Writer:
         target, address = parse_type(result), self[operands]
         fixed = re.fullmatch(r"\d+", address) is not None
         addr = str(int(address) * 8) if fixed else f"8*{address}"
-        self.assign(op, f"View(mem_{target.space}, {addr}, {addr}, {target.shape}, {target.strides}, "
+        extent = BITS[target.dtype] * prod(target.shape)
+        limit = str(int(addr) + extent) if fixed else f"{addr} + {extent}"
+        self.assign(op, f"View(mem_{target.space}, {addr}, {limit}, {addr}, {target.shape}, {target.strides}, "
                         f"{BITS[target.dtype]})", fixed=fixed)
 
     def scalar_access(self, op: Op, kind: str) -> None:

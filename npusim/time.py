@@ -285,7 +285,7 @@ def _buffers(module: Module, args, blocks: int, axes) -> tuple[list[Gm], tuple]:
         data = value.reshape(-1) if isinstance(value, np.ndarray) and value.dtype.kind in "iu" else None
         data = None if kind.dtype in ("bf16", "f16", "f32") else data
         buffers.append(Gm(label, numel, BITS[kind.dtype] / 8, data))
-        values.append(View(buffers[-1], 0, 0, (numel,), (1,), BITS[kind.dtype]))
+        values.append(View(buffers[-1], 0, numel * BITS[kind.dtype], 0, (numel,), (1,), BITS[kind.dtype]))
     return buffers, tuple(values)
 
 

@@ -19,13 +19,15 @@ class Meta:
 
 
 class View:
-    """A memref value. base and addr are bit addresses in `mem`; sizes and strides are in elements of `bits` bits."""
+    """A memref value. base, limit (its allocation) and addr are bit addresses in `mem`; sizes and strides are in
+    elements of `bits` bits."""
 
-    __slots__ = ("mem", "base", "addr", "sizes", "strides", "bits")
+    __slots__ = ("mem", "base", "limit", "addr", "sizes", "strides", "bits")
 
-    def __init__(self, mem, base, addr, sizes, strides, bits):
+    def __init__(self, mem, base, limit, addr, sizes, strides, bits):
         self.mem = mem
         self.base = base
+        self.limit = limit
         self.addr = addr
         self.sizes = sizes
         self.strides = strides
@@ -53,7 +55,7 @@ def collapse(view: View, groups) -> View:
             extent *= view.sizes[axis]
         sizes.append(extent)
         strides.append(view.strides[group[-1]] if stride is None else stride)
-    return View(view.mem, view.base, view.addr, tuple(sizes), tuple(strides), view.bits)
+    return View(view.mem, view.base, view.limit, view.addr, tuple(sizes), tuple(strides), view.bits)
 
 
 def expand(view: View, groups, sizes) -> View:
@@ -64,7 +66,7 @@ def expand(view: View, groups, sizes) -> View:
         for inner in reversed(group):
             strides[inner] = stride
             stride *= sizes[inner]
-    return View(view.mem, view.base, view.addr, tuple(sizes), tuple(strides), view.bits)
+    return View(view.mem, view.base, view.limit, view.addr, tuple(sizes), tuple(strides), view.bits)
 
 
 class Unknown:
