@@ -233,7 +233,7 @@ class DataEngine:
             inputs.append(data)
             poisons.append(poison)
         for temp in temps:
-            temp.mem.note_write(temp, access)
+            temp.mem.scratch(temp, access)
         if 0 in out.sizes:
             return
         if instr.name == "nd2nz":

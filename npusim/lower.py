@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from itertools import combinations, count
 from math import prod
 
 from . import scalars
@@ -218,11 +219,21 @@ class _Writer:
         if kind in ("cast", "memory_space_cast"):
             self.env[op.results[0]] = src
             return None
+        if kind == "extract_strided_metadata":
+            return self.metadata(op, src)
         target = parse_type(re.split(r" to | into ", op.text)[-1])
         method = getattr(self, f"view_{kind}", None)
         if method is None:
             raise self.unknown(op)
         return method(op, src, rest, target)
+
+    def metadata(self, op: Op, src: str) -> None:
+        base, offset, *rest = op.results
+        self.emit(f"{self.bind(base)} = View({src}.mem, {src}.base, {src}.limit, {src}.base, (), (), {src}.bits)")
+        self.emit(f"{self.bind(offset)} = ({src}.addr - {src}.base) // {src}.bits")
+        for place, ssa in enumerate(rest):
+            half = len(rest) // 2
+            self.bind(ssa, f"{src}.{'sizes' if place < half else 'strides'}[{place % half}]")
 
     def view_subview(self, op: Op, src: str, rest: str, target: MemRef) -> None:
         parts, i = [], 0
@@ -234,12 +245,16 @@ class _Writer:
         offsets, sizes, steps = parts
         moved = [f"{o}*{src}.strides[{axis}]" for axis, o in enumerate(offsets) if o != "0"]
         addr = f"{src}.addr" + (f" + {src}.bits*({' + '.join(moved)})" if moved else "")
-        if None not in target.strides and len(target.strides) == len(sizes):
+        kept = range(len(sizes))
+        if len(target.shape) != len(sizes):
+            kept = _kept_axes(parse_type(rest[rest.rindex(" : ") + 3:rest.rindex(" to ")]), sizes, steps, target)
+            if kept is None:
+                raise self.unknown(op, "drops axes in a way npusim cannot tell")
+            sizes = [sizes[axis] for axis in kept]
+        if None not in target.strides:
             strides = repr(target.strides)
         else:
-            strides = "(" + "".join(f"{s}*{src}.strides[{axis}]," for axis, s in enumerate(steps)) + ")"
-        if len(target.shape) != len(sizes):
-            raise self.unknown(op, "that drops axes is not modelled by npusim")
+            strides = "(" + "".join(f"{steps[axis]}*{src}.strides[{axis}]," for axis in kept) + ")"
         self.assign(op, f"View({src}.mem, {src}.base, {src}.limit, {addr}, ({', '.join(sizes)},), {strides}, "
                         f"{src}.bits)")
 
@@ -373,6 +388,19 @@ class _Writer:
         key = self.instr(op, kind, pipe, tuple(t for _, t in ins), tuple(t for _, t in outs))
         lists = [f"({', '.join(v)}{',' if v else ''})" for v in (values, [self[n] for n, _ in outs], temps)]
         self.emit(f"X.op({key}, {', '.join(lists)})")
+
+
+def _kept_axes(source: MemRef, sizes: list[str], steps: list[str], target: MemRef):
+    """Axes that a rank-reducing subview keeps: those dropped have size 1 and leave the target's shape and strides."""
+    def fits(axis: int, place: int) -> bool:
+        extent, stride = target.shape[place], target.strides[place]
+        known = source.strides[axis] if steps[axis] == "1" else None
+        return (extent is None or sizes[axis] == str(extent)) and (None in (stride, known) or stride == known)
+
+    for kept in combinations(range(len(sizes)), len(target.shape)):
+        if all(sizes[a] == "1" for a in range(len(sizes)) if a not in kept) and all(map(fits, kept, count())):
+            return kept
+    return None
 
 
 def _groups(text: str) -> str:

@@ -104,6 +104,13 @@ class Memory:
                 self.report("race", access, f"overwrites {self.name} that is still being read", late)
         region[...] = access.stamp
 
+    def scratch(self, view: View, access: Access) -> None:
+        """A temporary of an op: written and left with a content that nothing may rely on."""
+        if self._inside(view, access):
+            self.note_write(view, access)
+            if self.unwritten is not None:
+                self._region(view, self.unwritten)[...] = True
+
     # data ----------------------------------------------------------------------------------------------------------
     def read(self, view: View, dtype: str, access: Access) -> tuple[np.ndarray, np.ndarray | None]:
         """(values, mask of elements that nothing wrote or None); zeros where the view leaves its memory."""
