@@ -53,9 +53,12 @@ class Outcome:
 
 def run(plan, compiled: list, target: str) -> Outcome:
     """Execute `compiled`, the launches of `plan`, in order on the plan's CPU tensors. Stops after a faulty launch."""
-    findings = []
+    findings, fresh = [], set(plan.fresh)
     for one in compiled:
-        result = execute(parse_module(one.hivm), one.grid, bind.arrays(one), target)
+        addresses = [a.value.untyped_storage().data_ptr() if a.kind == "tensor" else None for a in one.args]
+        unwritten = [index for index, address in enumerate(addresses) if address in fresh]
+        result = execute(parse_module(one.hivm), one.grid, bind.arrays(one), target, unwritten=unwritten)
+        fresh.difference_update(addresses)
         findings += [(one.name, str(finding)) for finding in result.findings]
         if findings:
             break

@@ -67,7 +67,10 @@ STANDARD_SHAPES = tuple(Shape(b, t, h, h, k) for b, t, h, k in (
 
 @dataclass(frozen=True)
 class Plan:
-    """inputs: k, g, beta, cu_seqlens; output: what the launches fill; torch_ops: what torch runs besides them."""
+    """inputs: k, g, beta, cu_seqlens; output: what the launches fill; torch_ops: what torch runs besides them.
+
+    fresh: addresses of the storages that hold nothing yet when the first launch starts (CPU data only).
+    """
 
     op: str
     shape: Shape
@@ -76,6 +79,7 @@ class Plan:
     output: Any
     launches: tuple
     torch_ops: tuple[TorchOp, ...] = ()
+    fresh: frozenset[int] = frozenset()
 
 
 def make(op: str, shape: Shape, dtype: str = "bf16", *, cu_seqlens: list[int] | None = None,
@@ -112,14 +116,15 @@ def _make(op, shape, dtype, cu_seqlens, cores, data, regime, seed, mindspeed_src
             raise NpusimError("--op upstream needs --mindspeed-src DIR, a checkout of MindSpeed or MindSpeed-MM")
         with between:
             chain = upstream.capture_chain(mindspeed_src, **inputs, chunk_size=CHUNK)
-        return Plan(op, shape, dtype, inputs, chain.output, chain.launches, tuple(between.seen))
+        return Plan(op, shape, dtype, inputs, chain.output, chain.launches, tuple(between.seen),
+                    frozenset(between.fresh))
     plan = _plan_function(op)
     indices = None if cu_seqlens is None else prepare_chunk_indices(inputs["cu_seqlens"], CHUNK)
     with between:
         output, launches = plan(inputs["k"], inputs["g"], inputs["beta"], inputs["cu_seqlens"], indices,
                                 chunk_size=CHUNK, output_dtype=DTYPES[dtype], head_first=False,
                                 output_head_first=False, num_cores=cores)
-    return Plan(op, shape, dtype, inputs, output, tuple(launches), tuple(between.seen))
+    return Plan(op, shape, dtype, inputs, output, tuple(launches), tuple(between.seen), frozenset(between.fresh))
 
 
 def _plan_function(op: str):

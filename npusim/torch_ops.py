@@ -29,15 +29,25 @@ class TorchOp:
 
 
 class TorchOps(TorchDispatchMode):
-    """Context in which calls on meta tensors are noted in `seen`; one it cannot price is an UnsupportedError."""
+    """Context in which calls on meta tensors are noted in `seen`; one it cannot price is an UnsupportedError.
+
+    fresh: addresses of the storages of CPU tensors that were allocated and not filled.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[TorchOp] = []
+        self.fresh: set[int] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
+        if isinstance(result, torch.Tensor) and result.device.type == "cpu":
+            address = result.untyped_storage().data_ptr()
+            if "empty" in name:
+                self.fresh.add(address)
+            elif name in MOVES:
+                self.fresh.discard(address)
         if isinstance(result, torch.Tensor) and result.device.type == "meta" and name not in FREE:
             if name not in MOVES:
                 raise UnsupportedError(f"torch op {name} between the launches is not priced; "
