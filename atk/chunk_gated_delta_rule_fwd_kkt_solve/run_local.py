@@ -23,14 +23,15 @@ CASE_FILES = {"accuracy": HERE / f"atk_{OPERATOR}.json", "performance": HERE / f
 DESIGNS = {"accuracy": HERE / f"{OPERATOR}.yaml", "performance": HERE / f"{OPERATOR}_perf.yaml"}
 
 
-def prepare_process(device: str, executor: Path) -> None:
+def prepare_process(device: str, executor: Path, jobs: int) -> None:
     """Everything that must happen before triton is imported, in this process and in every worker."""
     if device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
     sys.path.insert(0, str(ROOT))
     import torch
 
-    torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
     from ut.atk_standin import generate, names
 
     if not names.install():
@@ -45,7 +46,8 @@ def spread(work, items: list, options: argparse.Namespace) -> list:
         found = map(work, items)
     else:
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(options.jobs, context, prepare_process, (options.device, options.executor))
+        start = (options.device, options.executor, options.jobs)
+        pool = ProcessPoolExecutor(options.jobs, context, prepare_process, start)
         found = pool.map(work, items)
     for item, result in zip(items, found, strict=True):
         results.append(result)
@@ -114,11 +116,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda", "npu"), default="cpu")
     parser.add_argument("--cases", type=Path, help="case file; default: the frozen one of the scope")
     parser.add_argument("--select", default="", help="only cases whose name contains this")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (accuracy, and compilation for performance)")
+    parser.add_argument("--jobs", type=int, help="processes, but one for timings; default: 8 on cuda, else 1")
     parser.add_argument("--max-tasks", type=int, default=64, help="cpu: largest case, in (chunk, head) pairs")
     parser.add_argument("--executor", type=Path, default=HERE / f"executor_{OPERATOR}.py", help="executor plugin")
     parser.add_argument("--out", type=Path, default=Path("atk_output"), help="folder of the report")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.jobs is None:  # compiling some hundred kernels is what takes long on cuda
+        options.jobs = min(8, os.cpu_count() or 1) if options.device == "cuda" else 1
+    if options.jobs < 1:
+        parser.error(f"--jobs is {options.jobs}; it must be at least 1")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -126,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not (ROOT / "ut/atk_standin").is_dir():
         print("run_local.py needs ut/atk_standin of its repository; with ATK, use run_atk.sh", file=sys.stderr)
         return 2
-    prepare_process(options.device, options.executor)
+    prepare_process(options.device, options.executor, options.jobs)
     if options.scope == "gen_cases":
         return gen_cases()
     from ut.atk_standin import generate, report

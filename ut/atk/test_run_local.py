@@ -133,13 +133,28 @@ def test_clean_run_exits_zero_and_its_report_passes(three_cases, tmp_path):
     assert check(tmp_path, three_cases) == 0
 
 
-@pytest.mark.parametrize("damage", SPOILED)
-def test_broken_executor_fails_the_run_and_its_report(damage, three_cases, tmp_path):
-    executor = tmp_path / "executor_broken.py"
-    executor.write_text(SPOILER.format(package=str(PACKAGE), executor=EXECUTOR.stem, damage=SPOILED[damage]))
+def spoiled(damage: str, folder: Path) -> Path:
+    path = folder / "executor_broken.py"
+    path.write_text(SPOILER.format(package=str(PACKAGE), executor=EXECUTOR.stem, damage=SPOILED[damage]))
+    return path
+
+
+def test_broken_executor_fails_the_run_and_its_report(three_cases, tmp_path):
+    executor = spoiled("lower half off by 0.2 %", tmp_path)
     done = run_local("accuracy", "--cases", str(three_cases), "--executor", str(executor), folder=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "通过用例个数: 0" in done.stdout
+    assert check(tmp_path, three_cases) == 1
+
+
+@pytest.mark.parametrize("damage", SPOILED)
+def test_every_damage_is_found_in_every_case(damage, three_cases, tmp_path):
+    plugin(spoiled(damage, tmp_path))
+    rows = [accuracy.run_case(case, "cpu") for case in generate.read_cases(three_cases)]
+    plugin(EXECUTOR)  # the healthy one again, for the tests that follow
+    assert all(row[report.REASON] for row in rows)
+    assert accuracy.summarise(rows, "cpu", "x")["通过用例个数"] == 0
+    report.write(rows, [{}], tmp_path, "accuracy_cpu")
     assert check(tmp_path, three_cases) == 1
 
 
@@ -195,3 +210,47 @@ def test_profiler_table_is_summed_over_all_kernels(tmp_path):
     table.unlink()
     with pytest.raises(RuntimeError, match="found 0"):
         timing.op_statistic_us(tmp_path)
+
+
+def test_device_time_ignores_rounds_in_which_the_device_waited_for_the_host(monkeypatch):
+    """A round that starved gives None; the sleep ahead of the calls is doubled until the host is fast enough."""
+    tried = []
+
+    def queued(calls, number, cycles):
+        tried.append((number, cycles))
+        return None if cycles < 80_000_000 else 100.0
+
+    monkeypatch.setattr(timing, "_queued_us", queued)
+    assert timing.cuda_device_us([lambda: None]) == 100.0
+    assert [cycles for _, cycles in tried[:3]] == [20_000_000, 40_000_000, 80_000_000]
+    assert tried[-1][0] == 200, "20 ms of work a round"
+    monkeypatch.setattr(timing, "_queued_us", lambda *_: None)
+    with pytest.raises(RuntimeError, match="ran dry in every attempt"):
+        timing.cuda_device_us([lambda: None])
+
+
+def test_inputs_are_rotated_past_the_cache():
+    plugin(EXECUTOR)
+    (case,) = configs("bf16_plain")
+    api, data = nodes.executor(case, "cpu", "0")
+    size = sum(t.numel() * t.element_size() for t in (api.operands.k, api.operands.g, api.operands.beta))
+    calls = performance._rotated(api, data, l2_bytes=10 * size)
+    keys = {call.__defaults__[0].operands.k.data_ptr() for call in calls}
+    assert len(calls) == len(keys) == 22
+
+
+def test_operator_and_chain_are_compared_before_timing(monkeypatch):
+    executor = plugin(EXECUTOR)
+    (case,) = configs("bf16_gva_k64")
+    assert performance.verify(case, "cpu") == ""
+    monkeypatch.setattr(executor, "run_chain", lambda x: executor.run_fused(x) * 1.01)
+    problem = performance.verify(case, "cpu")
+    assert "operator and chain differ by" in problem
+    row = performance.measure(case, "cpu", problem)
+    assert row[report.RESULT] == report.FAILED and row[report.REASON] == problem
+
+
+@pytest.mark.slow
+def test_every_frozen_accuracy_case_passes(tmp_path, device):
+    done = run_local("accuracy", "--device", device, folder=tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr

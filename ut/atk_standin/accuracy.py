@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 
 from . import bounds, nodes, report
 from .configs import CaseConfig
@@ -64,12 +65,14 @@ def run_case(case: CaseConfig, device: str, max_tasks: int = INTERPRETED_TASKS) 
 def summarise(rows: list[dict], device: str, device_name: str) -> dict:
     ran = [row for row in rows if row[report.RESULT] != report.NOT_RUN]
     good = [row for row in ran if any(key.endswith(report.ACC_PASS) and row[key] == "True" for key in row)]
+    paths = Counter(row.get("执行路径", "-") for row in ran)
     return {
         report.NAME: f"{nodes.BACKENDS[device]}_{nodes.DUT}",
         "总用例数": len(rows),
         "执行用例个数": len(ran),
         "未执行用例个数": len(rows) - len(ran),
         "通过用例个数": len(good),
+        "执行路径统计": ", ".join(f"{path} {count}" for path, count in paths.items()),
         "精度通过率": f"{len(good) / len(ran):.2%}" if ran else "-",
         "精度是否达标": "Pass" if ran and len(good) == len(ran) else "Failed",
         "数据来源": f"measured ({device_name})",
