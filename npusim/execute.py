@@ -19,7 +19,7 @@ from .machine import machine
 from .memory import INDEX_BITS, INDEX_MASK, PIPE_MASK, Access, Memory
 from .parse import BITS, Module
 from .semantics import compute, from_fractal, product, to_fractal
-from .views import ALL, MTE1, MTE2, PIPES, M, Meta, S, View
+from .views import ALL, FIX, MTE1, MTE2, PIPES, M, Meta, S, View
 
 CORE_NAMES = ("cube", "vector0", "vector1")
 SPACES = {"ub": "UB_SIZE", "cbuf": "L1_SIZE", "cc": "L0C_SIZE"}
@@ -219,7 +219,16 @@ class DataEngine:
                                 f"{len(state.queue)} entries are behind it", self.block, self.name, 0, pipe + 1)
 
     # data ----------------------------------------------------------------------------------------------------------
+    def after(self, first: int, then: int) -> None:
+        """What `then` does next comes after what `first` was given so far: the hardware's unit flag."""
+        self.internal += 1
+        key = (first, then, ("unit", self.internal))
+        self.push(first, lambda state: self.signal(key))
+        self.push(then, None, key)
+
     def op(self, instr, ins, outs, temps) -> None:
+        if instr.unit_flag:
+            self.after(M, FIX)
         self.push(instr.pipe, lambda state: self.perform(instr, ins, outs, temps))
 
     def perform(self, instr, ins, outs, temps) -> None:
@@ -300,6 +309,8 @@ class DataEngine:
             if event != -1:
                 self.push(MTE1, lambda state, event=event: self.signal((MTE1, MTE2, event)))
         self.push(MTE1, lambda state: self.signal(ready))
+        if instr.unit_flag:
+            self.after(FIX, M)
         self.push(M, None, ready)
         self.push(M, multiply)
         self.push(M, lambda state: state.clock.__setitem__(self.first + M, state.count))  # the library's barrier
@@ -411,7 +422,7 @@ def _arguments(module: Module, args, total: int, axes, faults: Faults, unwritten
         else:
             data, label = _bytes(value, kind.dtype, index), f"argument {index}"
         fresh = hidden or index in unwritten
-        memory = Memory(label, data, faults.report, written=not fresh)
+        memory = Memory(label, data, faults.report, written=not fresh, shared=True)
         numel = len(data) * 8 // BITS[kind.dtype]
         values.append(View(memory, 0, 8 * len(data), 0, (numel,), (1,), BITS[kind.dtype]))
     return tuple(values)

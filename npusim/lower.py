@@ -27,13 +27,15 @@ SSA = re.compile(r"%[\w.$-]+(?:#\d+)?")
 
 class Instr:
     """What is known of an op before it runs. name, pipe, attrs, line; ins/outs: types (MemRef or scalar type name);
-    pre: scalar operations issued since the instruction before."""
+    pre: scalar operations issued since the instruction before; unit_flag: the cube's product and fixpipe order each
+    other without flags."""
 
-    __slots__ = ("name", "pipe", "attrs", "line", "ins", "outs", "pre")
+    __slots__ = ("name", "pipe", "attrs", "line", "ins", "outs", "pre", "unit_flag")
 
     def __init__(self, name, pipe, op, ins=(), outs=(), pre=0):
         self.name, self.pipe, self.attrs, self.line = name, pipe, op.attrs, op.line
         self.ins, self.outs, self.pre = ins, outs, pre
+        self.unit_flag = "<ENABLED" in op.text
 
     def __repr__(self) -> str:
         return f"{self.name} (line {self.line})"
@@ -363,6 +365,7 @@ class _Writer:
 
     def mmad(self, op: Op) -> None:
         ins = op.groups["ins"]
+        self.no_condition(op)
         if len(ins) != 6:
             raise self.unknown(op, "with a bias is not modelled by npusim")
         values = [self[n] for n, _ in ins]
@@ -371,7 +374,12 @@ class _Writer:
         key = self.instr(op, "mmadL1", M, tuple(t for _, t in ins), (out_type,))
         self.emit(f"X.mmad({key}, {', '.join(values)}, {self[out]}, ({', '.join(sync)}))")
 
+    def no_condition(self, op: Op) -> None:
+        if "unit_flag_cond" in op.groups or "unit_flag_cond" in op.attrs:
+            raise self.unknown(op, "with a unit-flag condition is not modelled by npusim")
+
     def tensor_op(self, op: Op, kind: str) -> None:
+        self.no_condition(op)
         ins, outs = op.groups.get("ins", []), op.groups.get("outs", [])
         pipe = MOVES.get(kind, V)
         if kind == "load" and outs[0][1].space == "cbuf" or kind == "vbrc" and outs[0][1].space == "cbuf":
@@ -380,7 +388,8 @@ class _Writer:
             raise self.unknown(op, f"{ins[0][1].space} to {outs[0][1].space} is not modelled by npusim")
         values = [self[n] for n, _ in ins]
         if kind == "varange":
-            values = [self[b] for b in op.brackets]
+            offset = op.attrs.get("offset", "[0]").strip("[]")
+            values = [self[v] for v in (offset, *split_top(op.attrs["strides"][1:-1], ","))]
         for extra in ("pad_value", "left_padding_num", "right_padding_num", "init_condition"):
             if op.attrs.get(extra, "").startswith("%"):
                 op.attrs[extra] = self[op.attrs[extra]]

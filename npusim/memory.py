@@ -28,10 +28,10 @@ class Access:
 class Memory:
     """A byte-addressed memory. `report(kind, access, text, other stamp)` receives findings."""
 
-    def __init__(self, name: str, data: np.ndarray, report, written: bool = False, tracked: bool = True) -> None:
-        self.name, self.data, self.report = name, data, report
+    def __init__(self, name: str, data: np.ndarray, report, written: bool = False, shared: bool = False) -> None:
+        self.name, self.data, self.report, self.shared = name, data, report, shared
         self.unwritten = None if written else np.ones(len(data), bool)
-        self.writer = np.zeros(len(data), np.int64) if tracked else None
+        self.writer = np.zeros(len(data), np.int64)
         self.readers: dict[int, np.ndarray] = {}
 
     def __repr__(self) -> str:
@@ -81,8 +81,6 @@ class Memory:
 
     def note_read(self, view: View, access: Access) -> None:
         """Check a read against earlier writes and remember it."""
-        if self.writer is None:
-            return
         late = self._ordered(self._region(view, self.writer), access)
         if late:
             self.report("race", access, f"reads {self.name} that is still being written", late)
@@ -90,13 +88,13 @@ class Memory:
             self.readers[access.pipe] = np.zeros(len(self.data), np.int64)
         self._region(view, self.readers[access.pipe])[...] = access.stamp
 
-    def note_write(self, view: View, access: Access) -> None:
-        """Check a write against earlier reads and writes and remember it."""
-        if self.writer is None:
-            return
+    def note_write(self, view: View, access: Access, stored: np.ndarray | None = None) -> None:
+        """Check a write against earlier reads and writes and remember it. Two vector cores that both store the same
+        bytes to global memory (the work is repeated, not split) do no harm: `stored` tells."""
         region = self._region(view, self.writer)
         late = self._ordered(region, access)
-        if late:
+        if late and not (self.shared and stored is not None and self._twin(late, access)
+                         and np.array_equal(self._region(view, self.data), stored)):
             self.report("race", access, f"overwrites {self.name} that is still being written", late)
         for readers in self.readers.values():
             late = self._ordered(self._region(view, readers), access)
@@ -110,6 +108,12 @@ class Memory:
             self.note_write(view, access)
             if self.unwritten is not None:
                 self._region(view, self.unwritten)[...] = True
+
+    @staticmethod
+    def _twin(stamp: int, access: Access) -> bool:
+        """Whether a stamp is of the other vector core of the same block."""
+        block, pipe = (stamp >> (INDEX_BITS + PIPE_BITS)) - 1, (stamp >> INDEX_BITS) & PIPE_MASK
+        return block == access.block and {pipe // 7, access.pipe // 7} == {1, 2}
 
     # data ----------------------------------------------------------------------------------------------------------
     def read(self, view: View, dtype: str, access: Access) -> tuple[np.ndarray, np.ndarray | None]:
@@ -144,8 +148,8 @@ class Memory:
         """Store values (broadcast to the view); poison marks elements that came from memory nothing wrote."""
         if not self._inside(view, access):
             return
-        self.note_write(view, access)
         if BITS[dtype] < 8:
+            self.note_write(view, access)
             region, first = self._region(view, self.data), view.addr % 8
             bits = np.unpackbits(region, bitorder="little")
             bits[first:first + view.numel] = np.broadcast_to(values, view.sizes).reshape(-1)
@@ -155,7 +159,9 @@ class Memory:
             return
         stored = np.ascontiguousarray(np.broadcast_to(to_storage(values, dtype), view.sizes))
         region = self._region(view, self.data)
-        region[...] = stored.view(np.uint8).reshape(region.shape)
+        stored = stored.view(np.uint8).reshape(region.shape)
+        self.note_write(view, access, stored)
+        region[...] = stored
         if self.unwritten is not None:
             target = self._region(view, self.unwritten)
             if poison is None:

@@ -254,8 +254,11 @@ def _hivm_rest(op: Op) -> None:
             word, i = "", end + 1
         elif c == "[":
             end = closing(text, i)
-            op.brackets += [part.strip("<> ") for part in split_top(text[i + 1:end], ",")]
-            i = end + 1
+            if word:  # `strides[%c1]`, `unit_flag[…]`
+                op.attrs[word] = text[i:end + 1]
+            else:
+                op.brackets += [part.strip("<> ") for part in split_top(text[i + 1:end], ",")]
+            word, i = "", end + 1
         elif c == "{":
             end = closing(text, i)
             op.attrs.update(_attr_dict(text[i:end + 1]))

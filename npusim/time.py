@@ -136,6 +136,8 @@ class TimeEngine:
             cost = self.model.vector(instr, ins, outs) if pipe == V else self.model.move(instr, ins, outs)
             known[key] = cost
         self.enqueue(instr, pipe)
+        if instr.unit_flag:
+            self.free[FIX] = max(self.free[FIX], self.done[M])
         self.execute(instr, pipe, cost.busy, cost.after)
         if cost.read:
             ins[0].mem.read += cost.read
@@ -150,6 +152,8 @@ class TimeEngine:
         for event in (wait_a, wait_b):
             if event != -1:
                 self.pipe_wait(MTE2, MTE1, event)
+        if instr.unit_flag:  # the accumulator is free again once fixpipe has read it
+            self.free[M] = max(self.free[M], self.free[FIX])
         machine_ = self.model.m
         for _ in range(slices):
             end = self.execute(instr, MTE1, moved / slices + 8, machine_.l0_latency.value)
