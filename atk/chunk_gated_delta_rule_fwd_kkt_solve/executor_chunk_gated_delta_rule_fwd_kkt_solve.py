@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -61,22 +62,31 @@ def run_fused(x: Operands) -> torch.Tensor:
     )
 
 
-def baseline() -> tuple:
-    """The two calls of the baseline: this plugin's kernels, or MindSpeed's own with KKT_SOLVE_BASELINE=mindspeed."""
+def baseline() -> str:
+    """Whose two calls are the baseline: this plugin's kernels, or MindSpeed's own with KKT_SOLVE_BASELINE=mindspeed."""
     chosen = os.environ.get("KKT_SOLVE_BASELINE", "plugin")
-    if chosen == "plugin":
-        from mindspeed_kkt_plugin.unfused import chunk_scaled_dot_kkt_fwd, solve_tril
-    elif chosen == "mindspeed":
-        from mindspeed.ops.triton.chunk_scaled_dot_kkt import chunk_scaled_dot_kkt_fwd
-        from mindspeed.ops.triton.solve_tril import solve_tril
-    else:
+    if chosen not in ("plugin", "mindspeed"):
         raise ValueError(f"KKT_SOLVE_BASELINE is {chosen!r}; allowed: plugin, mindspeed")
-    return chunk_scaled_dot_kkt_fwd, solve_tril
+    return chosen
+
+
+def as_mindspeed_takes_them(x: Operands) -> Operands:
+    """MindSpeed's kkt wants g, beta and as many key heads as value heads: its models repeat the keys before the call."""
+    heads = 1 if x.head_first else 2
+    shape = next((t.shape for t in (x.g, x.beta) if t is not None), x.k.shape[:3])
+    g = x.k.new_zeros(shape, dtype=torch.float32) if x.g is None else x.g
+    beta = x.k.new_ones(shape) if x.beta is None else x.beta
+    return replace(x, k=x.k.repeat_interleave(shape[heads] // x.k.shape[heads], dim=heads), g=g, beta=beta)
 
 
 def run_chain(x: Operands) -> torch.Tensor:
     """Two calls with MindSpeed's signatures. They know one layout only, so a head-first case transposes around them."""
-    kkt, solve = baseline()
+    if baseline() == "plugin":
+        from mindspeed_kkt_plugin.unfused import chunk_scaled_dot_kkt_fwd as kkt
+        from mindspeed_kkt_plugin.unfused import solve_tril as solve
+    else:
+        from mindspeed.ops.triton.chunk_scaled_dot_kkt import chunk_scaled_dot_kkt_fwd as kkt
+        from mindspeed.ops.triton.solve_tril import solve_tril as solve
     k, g, beta = (t.transpose(1, 2) if t is not None and x.head_first else t for t in (x.k, x.g, x.beta))
     low = kkt(k, g=g, beta=beta, cu_seqlens=x.cu_seqlens, chunk_size=x.chunk_size, output_dtype=torch.float32)
     out = solve(low, cu_seqlens=x.cu_seqlens, output_dtype=x.output_dtype)
@@ -118,6 +128,8 @@ class KktSolveApi(BaseApi):
             if self.device == "npu":
                 import torch_npu  # noqa: F401
             operands = operands.to(f"{ACCELERATORS[self.device]}:{int(self.device_id or 0)}")
+        if self.role == "chain" and baseline() == "mindspeed":
+            operands = as_mindspeed_takes_them(operands)
         self.operands = operands
         if self.role in ("fused", "chain") and self.device in ACCELERATORS:
             self._checked_run()

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from mindspeed_kkt_plugin import reference
 from ut.atk.package import CASE_FILES, EXECUTOR, PACKAGE, frozen, module, needs_standin, plugin, short
 from ut.atk_standin import accuracy, generate, nodes, performance, report, timing
 
@@ -52,6 +54,38 @@ def test_chain_and_reference_roles_agree_with_the_operator(device):
     same, golden = nodes.output(case, "cpu", "0"), nodes.output(case, "cpu", "0", golden=True)
     for other in (chain, same, golden):
         assert other.shape == fused.shape and (other - fused).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["fp32_no_gate", "fp32_no_beta", "fp32_gva_k64", "fp32_both_head_first"])
+def test_baseline_can_be_the_chain_of_an_installed_mindspeed(name, monkeypatch):
+    """With stand-ins of MindSpeed's two functions that, like its own, need g, beta and equal head counts."""
+
+    def kkt(k, g, gk=None, beta=None, cu_seqlens=None, chunk_size=64, output_dtype=None):
+        assert gk is None and g.shape == beta.shape == k.shape[:3]
+        return reference.kkt(k, g, beta, cu_seqlens, chunk_size, dtype=output_dtype)
+
+    def solve(A, cu_seqlens=None, output_dtype=None):
+        return reference.solve(A, cu_seqlens, dtype=output_dtype)
+
+    for path, functions in {
+        "mindspeed": {}, "mindspeed.ops": {}, "mindspeed.ops.triton": {},
+        "mindspeed.ops.triton.chunk_scaled_dot_kkt": {"chunk_scaled_dot_kkt_fwd": kkt},
+        "mindspeed.ops.triton.solve_tril": {"solve_tril": solve},
+    }.items():  # fmt: skip
+        module = ModuleType(path)
+        vars(module).update(functions)
+        monkeypatch.setitem(sys.modules, path, module)
+    monkeypatch.setenv("KKT_SOLVE_BASELINE", "mindspeed")
+    plugin(EXECUTOR)
+    (case,) = configs(name)
+    gap = nodes.output(case, "cpu", nodes.GOLD) - nodes.output(case, "cpu", "0", golden=True)
+    assert gap.abs().max() < 1e-5
+
+
+def test_unknown_baseline_is_named(monkeypatch):
+    monkeypatch.setenv("KKT_SOLVE_BASELINE", "fla")
+    with pytest.raises(ValueError, match="KKT_SOLVE_BASELINE is 'fla'; allowed: plugin, mindspeed"):
+        plugin(EXECUTOR).baseline()
 
 
 def test_case_too_large_for_the_interpreter_is_reported_not_passed():
@@ -148,12 +182,12 @@ def test_broken_executor_fails_the_run_and_its_report(three_cases, tmp_path):
 
 
 @pytest.mark.parametrize("damage", SPOILED)
-def test_every_damage_is_found_in_every_case(damage, three_cases, tmp_path):
+def test_every_damage_is_found_in_every_case(damage, three_cases, tmp_path, device):
     plugin(spoiled(damage, tmp_path))
-    rows = [accuracy.run_case(case, "cpu") for case in generate.read_cases(three_cases)]
+    rows = [accuracy.run_case(case, device) for case in generate.read_cases(three_cases)]
     plugin(EXECUTOR)  # the healthy one again, for the tests that follow
     assert all(row[report.REASON] for row in rows)
-    assert accuracy.summarise(rows, "cpu", "x")["通过用例个数"] == 0
+    assert accuracy.summarise(rows, device, "x")["通过用例个数"] == 0
     report.write(rows, [{}], tmp_path, "accuracy_cpu")
     assert check(tmp_path, three_cases) == 1
 
@@ -239,14 +273,14 @@ def test_inputs_are_rotated_past_the_cache():
     assert len(calls) == len(keys) == 22
 
 
-def test_operator_and_chain_are_compared_before_timing(monkeypatch):
+def test_operator_and_chain_are_compared_before_timing(monkeypatch, device):
     executor = plugin(EXECUTOR)
     (case,) = configs("bf16_gva_k64")
-    assert performance.verify(case, "cpu") == ""
+    assert performance.verify(case, device) == ""
     monkeypatch.setattr(executor, "run_chain", lambda x: executor.run_fused(x) * 1.01)
-    problem = performance.verify(case, "cpu")
+    problem = performance.verify(case, device)
     assert "operator and chain differ by" in problem
-    row = performance.measure(case, "cpu", problem)
+    row = performance.measure(case, device, problem)
     assert row[report.RESULT] == report.FAILED and row[report.REASON] == problem
 
 
