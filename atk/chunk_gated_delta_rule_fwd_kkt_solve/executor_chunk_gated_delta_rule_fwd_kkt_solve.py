@@ -71,7 +71,7 @@ def baseline() -> str:
 
 
 def as_mindspeed_takes_them(x: Operands) -> Operands:
-    """MindSpeed's kkt wants g, beta and as many key heads as value heads: its models repeat the keys before the call."""
+    """MindSpeed's kkt wants g, beta and as many key as value heads: its models repeat the keys before the call."""
     heads = 1 if x.head_first else 2
     shape = next((t.shape for t in (x.g, x.beta) if t is not None), x.k.shape[:3])
     g = x.k.new_zeros(shape, dtype=torch.float32) if x.g is None else x.g

@@ -41,14 +41,16 @@ def prepare_process(device: str, executor: Path, jobs: int) -> None:
 
 def spread(work, items: list, options: argparse.Namespace) -> list:
     """`work` on every item, in order, in `--jobs` processes; prints one line per result."""
-    results = []
     if options.jobs == 1:
-        found = map(work, items)
-    else:
-        context = multiprocessing.get_context("spawn")
-        start = (options.device, options.executor, options.jobs)
-        pool = ProcessPoolExecutor(options.jobs, context, prepare_process, start)
-        found = pool.map(work, items)
+        return collect(items, map(work, items))
+    context = multiprocessing.get_context("spawn")
+    start = (options.device, options.executor, options.jobs)
+    with ProcessPoolExecutor(options.jobs, context, prepare_process, start) as pool:
+        return collect(items, pool.map(work, items))
+
+
+def collect(items: list, found) -> list:
+    results = []
     for item, result in zip(items, found, strict=True):
         results.append(result)
         print(f"[{len(results)}/{len(items)}] {item.name.removeprefix(OPERATOR + '_')}: {one_line(result)}", flush=True)
@@ -133,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not (ROOT / "ut/atk_standin").is_dir():
         print("run_local.py needs ut/atk_standin of its repository; with ATK, use run_atk.sh", file=sys.stderr)
         return 2
-    prepare_process(options.device, options.executor, options.jobs)
+    prepare_process(options.device, options.executor, jobs=1)  # this process works alone, or waits for the others
     if options.scope == "gen_cases":
         return gen_cases()
     from ut.atk_standin import generate, report
