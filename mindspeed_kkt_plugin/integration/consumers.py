@@ -1,6 +1,6 @@
 """The training forwards that call `solve_tril(chunk_scaled_dot_kkt_fwd(...))`, one row each.
 
-A new call site is a new row here. How a row is patched is in `forward.py`; when, in `install.py` and `feature.py`.
+A new call site is a new row here. How a row is patched is in `forward.py`; when, in `routes.py` and `feature.py`.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`--use-fused-gdn-kkt-solve` as a MindSpeed feature: the flag, its validation, and what it registers.
 
-Imports MindSpeed, so it is itself imported by `install.py` only. No patch is described here; see `consumers.py`.
+Imports MindSpeed, so it is itself imported by `routes.py` only. No patch is described here; see `consumers.py`.
 """
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from . import log
 from .consumers import CONSUMERS, Consumer
 from .forward import consumer_of, wrapper_for
 from .imports import loading, namespace
-from .install import patch_when_imported
 from .pairing import why_unpaired
+from .routes import patch_when_imported
 
 
 class FusedGdnKktSolveFeature(MindSpeedFeature):

@@ -1,7 +1,7 @@
 """The decorator put around a consumer's forward: it runs the forward's own code, with the two names of the pair bound
 to a deferred kkt and a solve that launches the fused operator. Nothing outside that one call sees either.
 
-Which forwards qualify is decided in `pairing.py`; where the decorator is put, in `install.py` and `feature.py`.
+Which forwards qualify is decided in `pairing.py`; where the decorator is put, in `routes.py` and `feature.py`.
 """
 from __future__ import annotations
 

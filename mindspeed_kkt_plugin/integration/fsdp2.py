@@ -2,6 +2,6 @@
 
 Being listed is the switch; a printed line says that it worked, since MindSpeed-MM only prints a failed import.
 """
-from .install import install_direct
+from .routes import install_direct
 
 install_direct()

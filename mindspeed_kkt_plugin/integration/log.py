@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from dataclasses import dataclass
 
 from .consumers import Consumer
@@ -51,7 +52,8 @@ def once(consumer: Consumer, message: str) -> None:
 def announce(message: str) -> None:
     """A line that must be seen: printed by rank 0 as Megatron does, since INFO is hidden by default."""
     if os.environ.get("RANK", "0") == "0":
-        print(f"[mindspeed_kkt_plugin] {message}", flush=True)
+        sys.stdout.write(f"[mindspeed_kkt_plugin] {message}\n")  # one write, so that ranks do not interleave
+        sys.stdout.flush()
 
 
 def forget() -> None:

@@ -27,8 +27,9 @@ _TEMPORARY = ("mindspeed", "torch_npu", "stage")  # top-level names that a test 
 class Stack:
     """What tests need of MindSpeed; imports happen when a test asks, since their order matters."""
 
-    def __init__(self, monkeypatch):
+    def __init__(self, monkeypatch, directory: Path):
         self.monkeypatch = monkeypatch
+        self.directory = directory
 
     @property
     def manager(self):
@@ -55,13 +56,16 @@ class Stack:
     def detail(self, consumer: str) -> str:
         return next(row["detail"] for row in integration.status()["consumers"] if row["id"] == consumer)
 
-    def module(self, name: str, source: str):
-        """A module `stage.<name>` with this source text, importable and inspectable."""
-        root = Path(self.stage) / "stage"
+    def write(self, name: str, source: str) -> None:
+        """Make a module `stage.<name>` with this source text, importable and inspectable."""
+        root = self.directory / "stage"
         root.mkdir(exist_ok=True)
         (root / "__init__.py").touch()
         (root / f"{name}.py").write_text(source, encoding="utf-8")
         importlib.invalidate_caches()
+
+    def module(self, name: str, source: str):
+        self.write(name, source)
         return importlib.import_module(f"stage.{name}")
 
 
@@ -86,9 +90,7 @@ def stack(request, monkeypatch, tmp_path):
     if request.param == "real-manager":
         monkeypatch.setitem(sys.modules, "torch_npu", types.ModuleType("torch_npu"))
         _operators_of_the_standin()
-    found = Stack(monkeypatch)
-    found.stage = tmp_path
-    yield found
+    yield Stack(monkeypatch, tmp_path)
     integration.uninstall()
     assert not _watcher.callbacks
     _forget_modules()

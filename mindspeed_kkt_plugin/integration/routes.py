@@ -100,7 +100,11 @@ def install_direct() -> None:
 
 def patch_when_imported(consumer: Consumer) -> None:
     """Without MindSpeed's manager, whose table must not grow while it imports its targets."""
-    if not when_imported(consumer.module, lambda module: _patch_loaded(consumer, module)):
+    if when_imported(consumer.module, lambda module: _patch_loaded(consumer, module)):
+        return
+    if consumer.module in sys.modules:
+        log.left_alone(consumer, "its module is being imported at this moment; install before or after that")
+    else:
         log.waiting(consumer)
 
 
