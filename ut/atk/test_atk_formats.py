@@ -123,3 +123,12 @@ def test_undeclared_attribute_of_a_case_is_refused():
 def test_operator_folder_cannot_shadow_the_real_atk():
     assert not (PACKAGE.parent / "__init__.py").exists()
     assert not (PACKAGE / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.en.md"])
+def test_readme_states_the_number_of_cases(readme):
+    text = (PACKAGE / readme).read_text(encoding="utf-8")
+    stated = [int(number) for number in re.findall(r"[（(](\d+)(?: 条)?[)）]", text.split("##")[0])]
+    assert stated == [len(frozen("accuracy")), len(frozen("performance"))]
+    for name in re.findall(r"`((?:kkt_|nodes_|run_|check_)[\w.]+)`", text):
+        assert (PACKAGE / name).is_file(), name
