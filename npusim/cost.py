@@ -10,7 +10,7 @@ from math import ceil, log2, prod
 from .errors import UnsupportedError
 from .machine import Machine
 from .parse import BITS
-from .views import View
+from .views import View, k_slices
 
 # Own delay of an instruction after its last repeat; SLOW: cycles a repeat where not 1 (hicann/pypto VEC_VALU_TAB).
 DELAY = {"vadd": 6, "vsub": 6, "vmul": 7, "vmax": 4, "vmin": 4, "vdiv": 13, "vexp": 12, "vln": 14, "vsqrt": 13,
@@ -157,10 +157,8 @@ class CostModel:
         if dtype == "f32":
             step = m.mmad_k_hf32.value if "enable_HF32" in instr.attrs else m.mmad_k_fp32.value
         m16, n16, k_pad = ceil(m_len / 16) * 16, ceil(n_len / 16) * 16, ceil(k_len * size / 32) * 32 // size
-        half = 32768 // size  # ping-pong halves of L0A and L0B
-        slices = max(1, ceil(k_pad / max(1, half // max(m16, n16) // 16 * 16)))
         moved = m16 * k_pad * size / m.l0a_bytes.value + n16 * k_pad * size / m.l0b_bytes.value
-        return moved, (m16 // 16) * (n16 // 16) * ceil(k_len / step), slices
+        return moved, (m16 // 16) * (n16 // 16) * ceil(k_len / step), k_slices(m_len, n_len, k_len, size)
 
 
 def _axes(text: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from .errors import NpusimError
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 S, V, M, MTE1, MTE2, MTE3, FIX = range(len(PIPES))
 ALL = -1
+CORE_NAMES = ("cube", "vector0", "vector1")
 
 
 class Meta:
@@ -67,6 +68,12 @@ def expand(view: View, groups, sizes) -> View:
             strides[inner] = stride
             stride *= sizes[inner]
     return View(view.mem, view.base, view.limit, view.addr, tuple(sizes), tuple(strides), view.bits)
+
+
+def k_slices(rows: int, columns: int, k: int, bytes_each: int) -> int:
+    """How many pieces of k a product is made of: what fits half of L0A and of L0B, with 16 rows and columns padded."""
+    side = -(-max(rows, columns, 16) // 16) * 16
+    return max(1, -(-k // max(16, 32768 // bytes_each // side // 16 * 16)))
 
 
 class Unknown:
