@@ -12,7 +12,7 @@ import triton.language as tl
 from .launch import Launch
 from .shared import ASCEND, INTERPRETED, chunk_place, programs, round_for
 
-LEAVES_PER_TASK = 32  # enough to hide the fixed cost of a vector instruction, and three such tiles fit in UB
+LEAVES_PER_TASK = 16  # three such tiles leave room in UB for double buffers; estimated no slower than 32
 
 
 @triton.jit
@@ -47,39 +47,41 @@ def leaves_kernel(
 ):
     """Task: the diagonal leaves of NC chunks of one head. X is `[B, T, HV, 16]`."""
     NL: tl.constexpr = BT // 16
-    o_l = tl.arange(0, NL)[:, None, None] * 16
-    o_i = tl.arange(0, 16)[None, :, None]
-    o_j = tl.arange(0, 16)[None, None, :]
-    f_i = tl.arange(0, 16).to(tl.float32)
+    o_t = tl.arange(0, BT)
+    o_i = tl.arange(0, 16)
+    f_i = o_i.to(tl.float32)
     m_lower = (f_i[:, None] > f_i[None, :])[None, :, :]
     for i_task in range(tl.program_id(0), TASKS, tl.num_programs(0)):
         i_hv = i_task % HV
         i_batch = (i_task // HV) % BATCHES
         i_b = (i_task // (HV * BATCHES)).to(tl.int64)
+        b_l = tl.zeros([NC * NL, 16, 16], tl.float32)
+        for i_leaf in range(NC * NL):
+            # Past the last chunk: that chunk once more, with the same result.
+            i_t = tl.minimum(i_batch * NC + i_leaf // NL, NT - 1)
+            first, n_rows = chunk_place(cu_seqlens, chunk_indices, i_t, T, BT, PACKED)
+            row = i_leaf % NL * 16
+            p_A = A + ((i_b * T + first + row) * HV + i_hv) * BT + row
+            m_rows = (o_i < n_rows - row)[:, None]  # a mask of rows shortens the transfer; one of three axes would not
+            b_a = tl.load(p_A + o_i[:, None] * (HV * BT) + o_i[None, :], mask=m_rows, other=0.0).to(tl.float32)
+            if ASCEND:
+                b_l = tl.insert_slice(b_l, b_a[None, :, :], [i_leaf, 0, 0], [1, 16, 16], [1, 1, 1])
+            else:
+                b_l = tl.where((tl.arange(0, NC * NL) == i_leaf)[:, None, None], b_a[None, :, :], b_l)
+        b_l = tl.where(m_lower, b_l, 0.0)
         if ASCEND:
-            b_l = tl.zeros([NC * NL, 16, 16], tl.float32)
+            b_x = _substitute_ascend(b_l, NC * NL)
             for i_c in range(NC):
                 i_t = tl.minimum(i_batch * NC + i_c, NT - 1)
                 first, n_rows = chunk_place(cu_seqlens, chunk_indices, i_t, T, BT, PACKED)
-                p_A = A + ((i_b * T + first) * HV + i_hv) * BT
-                b_a = tl.load(p_A + (o_l + o_i) * (HV * BT) + o_l + o_j, mask=o_l + o_i < n_rows, other=0.0)
-                b_l = tl.insert_slice(b_l, b_a.to(tl.float32), [i_c * NL, 0, 0], [NL, 16, 16], [1, 1, 1])
-            b_x = _substitute_ascend(tl.where(m_lower, b_l, 0.0), NC * NL)
-            for i_c in range(NC):
-                i_t = tl.minimum(i_batch * NC + i_c, NT - 1)  # past the end: the last chunk once more, same values
-                first, n_rows = chunk_place(cu_seqlens, chunk_indices, i_t, T, BT, PACKED)
-                p_X = X + ((i_b * T + first) * HV + i_hv) * 16 + (o_l + o_i) * (HV * 16) + o_j
-                b_out = tl.extract_slice(b_x, [i_c * NL, 0, 0], [NL, 16, 16], [1, 1, 1])
-                tl.store(p_X, b_out.to(X.dtype.element_ty), mask=o_l + o_i < n_rows)
-        else:
+                b_c = tl.reshape(tl.extract_slice(b_x, [i_c * NL, 0, 0], [NL, 16, 16], [1, 1, 1]), (BT, 16))
+                p_X = X + ((i_b * T + first) * HV + i_hv) * 16 + o_t[:, None] * (HV * 16) + o_i[None, :]
+                tl.store(p_X, b_c.to(X.dtype.element_ty), mask=(o_t < n_rows)[:, None])
+        else:  # one chunk a task
             first, n_rows = chunk_place(cu_seqlens, chunk_indices, i_batch, T, BT, PACKED)
-            p_A = A + ((i_b * T + first) * HV + i_hv) * BT
-            b_a = tl.load(p_A + (o_l + o_i) * (HV * BT) + o_l + o_j, mask=o_l + o_i < n_rows, other=0.0)
-            if INTERPRETED or A.dtype.element_ty != tl.float32:
-                b_a = b_a.to(tl.float32)
-            b_x = _substitute(tl.where(m_lower, b_a, 0.0), NL)
-            p_X = X + ((i_b * T + first) * HV + i_hv) * 16 + (o_l + o_i) * (HV * 16) + o_j
-            tl.store(p_X, round_for(b_x, p_X, INTERPRETED), mask=o_l + o_i < n_rows)
+            b_c = tl.reshape(_substitute(b_l, NL), (BT, 16))
+            p_X = X + ((i_b * T + first) * HV + i_hv) * 16 + o_t[:, None] * (HV * 16) + o_i[None, :]
+            tl.store(p_X, round_for(b_c, p_X, INTERPRETED), mask=(o_t < n_rows)[:, None])
 
 
 @triton.jit(do_not_specialize=["T", "NT", "TASKS"])
