@@ -1,0 +1,41 @@
+"""Run a kernel module's plan as the Ascend compiler emits it, executed on the CPU by npusim, and hold it to the bounds.
+
+Call `check` through `npusim.isolate.call`: it needs a process without Triton's interpreter.
+"""
+from __future__ import annotations
+
+import importlib
+
+import torch
+
+from mindspeed_kkt_plugin.varlen import prepare_chunk_indices
+from npusim import bind
+from npusim.compile import compile_launch
+from npusim.execute import run as execute
+from npusim.parse import parse_module
+from ut.accuracy import assert_accurate, exact
+from ut.inputs import make_inputs
+
+CORES = 2  # few programs, so that each runs its task loop several times
+
+
+def check(
+    module: str, regime: str = "random", target: str = "Ascend910B2", output_dtype: torch.dtype | None = None,
+    head_first: bool = False, output_head_first: bool = False, **shape,
+) -> list[str]:
+    """Names of the kernels that ran. Raises AssertionError on a finding (race, overrun, deadlock) or a missed bound."""
+    inputs = make_inputs(regime, **shape)
+    k, g, beta = (x.transpose(1, 2).contiguous() if head_first and x is not None else x
+                  for x in (inputs.k, inputs.g, inputs.beta))
+    table = None if inputs.cu_seqlens is None else prepare_chunk_indices(inputs.cu_seqlens, inputs.chunk_size)
+    torch.use_deterministic_algorithms(True)  # torch.empty gives NaN: a row nobody writes is seen
+    out, launches = importlib.import_module(module).plan(
+        k, g, beta, inputs.cu_seqlens, table, chunk_size=inputs.chunk_size,
+        output_dtype=output_dtype or inputs.k.dtype, head_first=head_first, output_head_first=output_head_first,
+        num_cores=CORES)
+    for launch in launches:
+        compiled = compile_launch(launch, target)
+        result = execute(parse_module(compiled.hivm), compiled.grid, bind.arrays(compiled), target)
+        assert not result.findings, f"{launch.name}: {[str(finding) for finding in result.findings[:3]]}"
+    assert_accurate(out.transpose(1, 2) if output_head_first else out, exact(inputs), inputs, regime)
+    return [launch.name for launch in launches]
