@@ -126,7 +126,8 @@ def plot(report: dict, path: Path) -> None:
         places = [place + (index - (len(ops) - 1) / 2) * width for place in range(len(rows))]
         axes.bar(places, [row[f"{op}_ns_per_chunk_head"] for row in rows], width, label=labels[op])
     floor = [row["hbm_floor_us"] * 1e3 / row["chunk_heads"] for row in rows]
-    axes.plot(range(len(rows)), floor, "k_", markersize=16, label="HBM floor")
+    places = range(len(rows))
+    axes.hlines(floor, [place - 0.45 for place in places], [place + 0.45 for place in places], "k", label="HBM floor")
     axes.set_yscale("log")
     axes.set_ylabel("ns per (chunk, head)")
     axes.set_xticks(range(len(rows)), [row["shape"] for row in rows], rotation=30, ha="right")
