@@ -17,6 +17,8 @@ DELAY = {"vadd": 6, "vsub": 6, "vmul": 7, "vmax": 4, "vmin": 4, "vdiv": 13, "vex
          "vrsqrt": 5, "vrec": 5, "vabs": 4, "vrelu": 4, "vcmp": 6, "vsel": 6, "vnot": 4, "vor": 4, "vand": 4,
          "vxor": 4, "vcast": 4, "vshl": 4, "vshr": 4}
 SLOW = {"vexp": 2, "vdiv": 2, "vln": 2, "vsqrt": 2}
+RARE = {"vcumsum": 0, "vmod": 5, **dict.fromkeys(("vflip", "vgather", "vpad", "vconcat", "vinterleave",
+                                                   "vdeinterleave"), 7)}  # vreducev2 takes 7 cycles a repeat
 SCALAR_LOOP = 12  # cycles an element where the library falls back to scalar loads, one operation and a store
 
 
@@ -36,17 +38,16 @@ class CostModel:
         self.m = machine
         self.known: dict = {}  # instruction -> shapes and addresses -> Cost
         self.vector_after = machine.vector_latency.value
-        self.head = machine.vector_head.value
+        self.head, self.step = machine.vector_head.value, machine.vector_step.value
 
     # vector --------------------------------------------------------------------------------------------------------
     def vector(self, instr, ins, outs) -> Cost:
         """A HIVM vector op on UB."""
-        kind = instr.name
-        shaped = [(v, t) for v, t in zip((*ins, *outs), (*instr.ins, *instr.outs), strict=False) if isinstance(v, View)]
-        dtypes = {t.dtype for _, t in shaped}
-        out = outs[0]
-        if "i64" in dtypes and kind not in ("vbrc", "copy", "vcast"):
-            return Cost(SCALAR_LOOP * max(v.numel for v, _ in shaped), 0)
+        kind, out = instr.name, outs[0]
+        tiles = [v for v in (*ins, *outs) if isinstance(v, View)]
+        dtypes = {t.dtype for t in (*instr.ins, *instr.outs) if not isinstance(t, str)}
+        if kind in DELAY and ("i64" in dtypes or any(_unaligned(v) for v in tiles)):
+            return Cost(SCALAR_LOOP * out.numel, self.vector_after)
         if kind == "vreduce":
             return self.reduce(ins[0], _axes(instr.attrs["reduce_dims"]))
         if kind == "vtranspose":
@@ -55,74 +56,98 @@ class CostModel:
             return self.broadcast(ins[0], out, _axes(instr.attrs.get("broadcast_dims", "[]")))
         if kind == "varange":
             steps = max(1, ceil(log2(max(2, out.numel))) - 2)
-            return Cost(self.repeats(out) + steps * (self.head + 2), steps * (self.vector_after + 6))
+            return Cost(self.passes(out.sizes, [out]) + steps * self.step, steps * (self.vector_after + 6))
         if kind == "copy":
             rows, row = _rows(out)
             return Cost(rows * max(1, ceil(row / self.m.ub_move_bytes.value)) + self.head, 12)
-        if kind in ("vcumsum", "vflip", "vgather", "vpad", "vconcat", "vinterleave", "vdeinterleave", "vmod"):
-            passes = {"vcumsum": ins[0].sizes[0], "vmod": 5}.get(kind, 7)  # vreducev2 takes 7 cycles a repeat
-            return Cost(passes * self.repeats(out) + self.head, self.vector_after + 7)
+        if kind in RARE:
+            slow = ins[0].sizes[0] if kind == "vcumsum" else RARE[kind]
+            return Cost(slow * self.passes(out.sizes, [out]) + self.head, self.vector_after + 7)
         if kind not in DELAY:
             raise UnsupportedError(f"line {instr.line}: vector op {kind!r} has no cost in npusim")
-        extra = self.inline_broadcast(instr, ins, out)
-        repeats = max(self.repeats(v) for v, _ in shaped) * self.conflict(ins)
+        spread, after = self.inline_broadcast(instr, ins, out)
+        busy = self.passes(out.sizes, tiles, SLOW.get(kind, 1))
         if kind == "vcast" and "i1" in dtypes:
-            repeats = 2 * repeats + 2 * self.head  # duplicate the constants, then select
-        busy = self.head + repeats * SLOW.get(kind, 1) + extra.busy
-        return Cost(busy, self.vector_after + DELAY[kind] + extra.after)
+            busy = 2 * busy + 2 * self.head  # duplicate the constants, then select
+        return Cost(self.head + busy + spread, self.vector_after + DELAY[kind] + after)
 
-    def repeats(self, view: View) -> float:
-        """Repeats of 256 bytes of one instruction over a view; rows that are not contiguous start a new one."""
-        rows, row = _rows(view)
-        return rows * ceil(row / self.m.vector_bytes.value)
+    def passes(self, sizes, tiles, slow: int = 1) -> float:
+        """Cycles of the repeats that an elementwise op over `sizes` takes.
 
-    def conflict(self, ins) -> int:
+        Axes that are contiguous in every operand are one. Two axes are one instruction per 256 bytes of a row or per
+        row, whichever are fewer; a row narrower than 256 bytes wastes the rest of its repeat; further axes are loops.
+        """
+        axes = _merged(sizes, tiles)
+        bits = max(v.bits for v in tiles)
+        per_repeat = self.m.vector_bytes.value * 8
+        row, rows, loops = axes[-1][0] * bits, axes[-2][0] if len(axes) > 1 else 1, prod(n for n, _ in axes[:-2])
+        if len(axes) == 1:
+            repeats, instrs = ceil(row / per_repeat), ceil(row / per_repeat / 255)
+        else:
+            whole = int(row // per_repeat)
+            repeats = rows * ceil(row / per_repeat)
+            instrs = min(whole, rows) + (row % per_repeat > 0)
+        cycles = max(repeats * max(slow, self.conflict(tiles)), instrs * self.step if len(axes) > 1 else 0)
+        return loops * cycles
+
+    def conflict(self, tiles) -> int:
         """2 where two operands of a repeat lie in the same bank groups of UB, so that their reads queue; else 1."""
-        tiles = [v for v in ins if isinstance(v, View) and v.bits >= 8]
-        if len(tiles) < 2:
+        read = [v for v in tiles[:-1] if v.bits >= 8]
+        if len(read) < 2:
             return 1
         groups = int(self.m.bank_groups.value)
-        apart = (tiles[0].addr // 256 - tiles[1].addr // 256) % groups
-        blocks = min(8, *(max(1, ceil(_rows(v)[1] / 32)) for v in tiles))
+        apart = (read[0].addr // 256 - read[1].addr // 256) % groups
+        blocks = min(8, *(max(1, ceil(_rows(v)[1] / 32)) for v in read))
         return 2 if min(apart, groups - apart) < blocks else 1
 
-    def inline_broadcast(self, instr, ins, out: View) -> Cost:
+    def inline_broadcast(self, instr, ins, out: View) -> tuple[float, float]:
         """A last-axis broadcast inside an elementwise op: brcb of the narrow operand, then one dependent pass."""
         axes = _axes(instr.attrs.get("broadcast", "[]"))
         if not axes or len(out.sizes) - 1 not in axes:
-            return Cost(0, 0)
-        narrow = [v for v in ins if isinstance(v, View) and v.sizes[-1] == 1]
-        blocks = sum(v.numel for v in narrow)
-        return Cost(self.head + blocks * 32 / 128, self.vector_after + 4)
+            return 0.0, 0.0
+        blocks = sum(v.numel for v in ins if isinstance(v, View) and v.sizes[-1] == 1)
+        return self.head + blocks * 32 / 128, self.vector_after + 4
 
     def broadcast(self, src, out: View, axes) -> Cost:
+        """A scalar is one pass; a last axis brcb, then copies of half a repeat a cycle; other axes copies of rows."""
         if not isinstance(src, View) or not axes:
-            return Cost(self.head + self.repeats(out), self.vector_after + 4)
+            return Cost(self.head + self.passes(out.sizes, [out]), self.vector_after + 4)
         if len(out.sizes) - 1 in axes:
             blocks = src.numel * 32 / 128
-            return Cost(2 * self.head + blocks + self.repeats(out), 2 * self.vector_after + 8)
+            return Cost(2 * self.head + blocks + self.passes(out.sizes, [out], 2), 2 * self.vector_after + 8)
         rows, row = _rows(src)
-        times = prod(out.sizes[a] for a in axes)
-        return Cost(self.head + max(times * rows * max(1, ceil(row / 256)), self.repeats(out)), self.vector_after + 4)
+        copies = prod(out.sizes[a] for a in axes) * rows * max(1, ceil(row / self.m.ub_move_bytes.value))
+        return Cost(self.head + copies, self.vector_after + 4)
 
     def reduce(self, src: View, axes) -> Cost:
-        """Leading or middle axes: halving adds, each waiting for the one before. Last axis: fold to one repeat a row,
-        then a row-wise reduction."""
-        total = src.numel * src.bits / 8 / self.m.vector_bytes.value
+        """Leading axis: halvings of all rows at once. Middle axis: halvings of one instruction per pair of rows, each
+        over the axes outside. Last axis: folds to one repeat a row, then a row-wise reduction."""
+        bytes_ = src.bits / 8
         if len(src.sizes) - 1 not in axes:
-            steps = max(1, ceil(log2(max(2, prod(src.sizes[a] for a in axes)))))
-            return Cost(total + steps * self.head, steps * (self.vector_after + 6))
+            extent = prod(src.sizes[a] for a in axes)
+            inner = prod(src.sizes[a] for a in range(max(axes) + 1, len(src.sizes))) * bytes_
+            outer = src.numel * bytes_ / (extent * inner)
+            row = ceil(inner / self.m.vector_bytes.value)
+            folds = max(1, ceil(log2(max(2, extent))))
+            packed = inner % self.m.vector_bytes.value == 0 or src.strides[max(axes)] * bytes_ == inner
+            if outer == 1:  # rows that lie next to each other fill repeats
+                total = (extent - 1) * (inner / self.m.vector_bytes.value if packed else row)
+            else:
+                total = (extent - 1) * max(outer * row, self.step)
+            return Cost(2 * total + folds * self.head, folds * (self.vector_after + 6))
         extent = prod(src.sizes[a] for a in axes)
         rows = src.numel // extent
-        per_repeat = int(self.m.vector_bytes.value * 8 // src.bits)
-        steps = max(0, ceil(log2(max(1, extent / per_repeat))))
-        return Cost(total + rows + (steps + 1) * self.head, (steps + 1) * (self.vector_after + 20))
+        folds = max(0, ceil(log2(max(1, extent * bytes_ / self.m.vector_bytes.value))))
+        total = src.numel * bytes_ / self.m.vector_bytes.value
+        return Cost(2 * total + rows + (folds + 1) * self.head, (folds + 1) * (self.vector_after + 20))
 
     def transpose(self, src: View, order) -> Cost:
-        """Last axis kept: strided row copies. Otherwise vnchwconv, 128 bytes a cycle, twice for 32-bit types."""
+        """Last axis kept: one copy instruction per step of the shorter axis. Otherwise vnchwconv at 128 bytes a cycle,
+        twice for 32-bit types."""
         if order[-1] == len(order) - 1:
             rows, row = src.numel // src.sizes[-1], src.sizes[-1] * src.bits / 8
-            return Cost(self.head + rows * max(1, ceil(row / self.m.ub_move_bytes.value)), self.vector_after + 4)
+            copies = rows * max(1, ceil(row / self.m.ub_move_bytes.value))
+            return Cost(self.head + max(copies, min(src.sizes[:-1]) * self.step), self.vector_after + 4)
         passes = 2 if src.bits == 32 else 1
         return Cost(passes * (self.head + src.numel * src.bits / 8 / 128), passes * (self.vector_after + 7))
 
@@ -163,6 +188,26 @@ class CostModel:
 
 def _axes(text: str) -> tuple[int, ...]:
     return tuple(int(a) for a in text.strip("[]").split(",") if a.strip())
+
+
+def _merged(sizes, tiles) -> list[tuple[int, tuple]]:
+    """(extent, stride per tile) of the axes that remain when axes contiguous in every tile are joined."""
+    axes: list[tuple[int, tuple]] = []
+    for axis, extent in enumerate(sizes):
+        if extent == 1 and len(sizes) > 1:
+            continue
+        strides = tuple(v.strides[axis] if len(v.sizes) == len(sizes) and v.sizes[axis] != 1 else 0 for v in tiles)
+        if axes and all(before == extent * here for before, here in zip(axes[-1][1], strides, strict=True)):
+            axes[-1] = (axes[-1][0] * extent, strides)
+        else:
+            axes.append((extent, strides))
+    return axes or [(1, (1,) * len(tiles))]
+
+
+def _unaligned(view: View) -> bool:
+    """Whether the library has to work on a view element by element: rows that do not start on 32 bytes."""
+    starts = [s * view.bits for n, s in zip(view.sizes, view.strides, strict=True) if n != 1][:-1]
+    return view.addr % 256 != 0 or (view.bits >= 8 and any(s % 256 for s in starts))
 
 
 def _rows(view: View) -> tuple[int, float]:
