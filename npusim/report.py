@@ -12,6 +12,7 @@ from pathlib import Path
 
 from . import plans
 from .compile import compile_launch
+from .errors import NpusimError
 from .machine import machine
 from .plans import STANDARD_SHAPES, Shape
 from .timing import estimate_plan
@@ -112,7 +113,10 @@ def write(report: dict, folder: Path) -> list[Path]:
 
 def plot(report: dict, path: Path) -> None:
     """Bars of ns per (chunk, head) for each shape, with the memory floor as a line."""
-    import matplotlib
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise NpusimError("the plot needs the package matplotlib (pip install matplotlib)") from error
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
