@@ -1,7 +1,7 @@
 """The fused kernel for any Triton target: CUDA, and the interpreter on the CPU. Not meant for Ascend.
 
-One program makes one chunk of one value head. Every tile is 16 x 16: the leaves on the diagonal are
-inverted by substitution, the rest follows by block substitution, so fp32 accuracy holds for correlated keys too.
+One program of one warp makes one chunk of one value head, with every tile 16 x 16 and in registers from the product
+of the keys to the finished rows. How it got here, with times, is in docs/en/gpu-kernel-log.md.
 """
 from __future__ import annotations
 
@@ -10,210 +10,263 @@ import triton
 import triton.language as tl
 
 from .launch import Launch
-from .shared import INTERPRETED, chunk_place, gate, last_axis_dense, round_for, token_first_strides
+from .products import decay, mul_transposed
+from .shared import INTERPRETED, chunk_place, last_axis_dense, round_for, token_first_strides
 
 __all__ = ["INTERPRETED", "plan", "refuse"]
 
+MAX_BATCH = 65535  # programs of a CUDA grid's second axis
+
 
 @triton.jit
-def _keys(p_k, o_k, m_rows, K, INTERPRETED: tl.constexpr):
-    b_k = tl.load(p_k + o_k[None, :], mask=m_rows[:, None] & (o_k < K)[None, :], other=0.0)
+def _keys(p_k, i: tl.constexpr, i_k, stride: tl.constexpr, n_rows, K: tl.constexpr, BK: tl.constexpr,
+          WHOLE: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Rows 16 i to 16 i + 15 of the chunk, columns i_k to i_k + BK; zeros where there is none."""
+    o_t = i * 16 + tl.arange(0, 16)
+    o_k = i_k + tl.arange(0, BK)
+    p = p_k + o_t[:, None] * stride + o_k[None, :]
+    if WHOLE and K % BK == 0:
+        b_k = tl.load(p)
+    elif K % BK == 0:
+        b_k = tl.load(p, mask=(o_t < n_rows)[:, None], other=0.0)
+    else:
+        b_k = tl.load(p, mask=(o_t < n_rows)[:, None] & (o_k < K)[None, :], other=0.0)
     if INTERPRETED:  # Triton 3.2's interpreter multiplies the bit patterns of bf16
         b_k = b_k.to(tl.float32)
     return b_k
 
 
 @triton.jit
-def _values(p_x, o_rows, stride, m_rows):
-    return tl.load(p_x + o_rows * stride, mask=m_rows, other=0.0).to(tl.float32)
+def _gates(p_g, i: tl.constexpr, stride: tl.constexpr, n_rows, HAS: tl.constexpr, WHOLE: tl.constexpr):
+    o_t = i * 16 + tl.arange(0, 16)
+    b_g = tl.zeros([16], tl.float32)  # stays, and is never read, without g
+    if HAS and WHOLE:
+        b_g = tl.load(p_g + o_t * stride).to(tl.float32)
+    elif HAS:  # past the end the last gate again, so that no difference there is large
+        b_g = tl.load(p_g + tl.minimum(o_t, n_rows - 1) * stride).to(tl.float32)
+    return b_g
 
 
 @triton.jit
-def _gated(b_s, b_gi, b_gj, b_beta, m_rows, DIAGONAL: tl.constexpr, HAS_G: tl.constexpr, HAS_BETA: tl.constexpr):
-    """One 16 x 16 tile of L from the product of keys. Selects, so that nothing masked can spoil it."""
-    b_l = b_s
+def _betas(p_beta, i: tl.constexpr, stride: tl.constexpr, n_rows, HAS: tl.constexpr, WHOLE: tl.constexpr):
+    o_t = i * 16 + tl.arange(0, 16)
+    b_beta = tl.zeros([16], tl.float32)  # stays, and is never read, without beta
+    if HAS and WHOLE:
+        b_beta = tl.load(p_beta + o_t * stride).to(tl.float32)
+    elif HAS:
+        b_beta = tl.load(p_beta + o_t * stride, mask=o_t < n_rows, other=0.0).to(tl.float32)
+    return b_beta
+
+
+@triton.jit
+def _below(b_s, b_gi, b_gj, b_beta, HAS_G: tl.constexpr, HAS_BETA: tl.constexpr, PTX: tl.constexpr):
+    """-L of a tile below the diagonal, from the product of its keys."""
     if HAS_G:
-        b_l *= gate(b_gi, b_gj)
+        b_s *= decay(b_gi[:, None] - b_gj[None, :], PTX)
     if HAS_BETA:
-        b_l *= b_beta[:, None]
-    if DIAGONAL:
-        o = tl.arange(0, 16)
-        return tl.where((o[:, None] > o[None, :]) & m_rows[:, None], b_l, 0.0)
-    return tl.where(m_rows[:, None], b_l, 0.0)
+        b_s *= b_beta[:, None]
+    return -b_s
 
 
 @triton.jit
-def _leaf(b_l):
-    """(I + L)^-1 of a strictly lower 16 x 16 tile: column j of L times row j of the result leaves all later rows."""
+def _first(b_s, b_g, b_beta, HAS_G: tl.constexpr, HAS_BETA: tl.constexpr, PTX: tl.constexpr):
+    """Of a tile on the diagonal: the inverse of its 2 x 2 leaves, that inverse transposed, and -L transposed.
+
+    The product of the keys is symmetric, so one pass makes -L below its diagonal and the transpose of it above.
+    """
     o = tl.arange(0, 16)
-    b_x = tl.where(o[:, None] == o[None, :], 1.0, 0.0)
-    for j in tl.static_range(15):
-        b_column = tl.sum(tl.where(o[None, :] == j, b_l, 0.0), 1)
-        b_row = tl.sum(tl.where(o[:, None] == j, b_x, 0.0), 0)
-        b_x = tl.where(o[:, None] > j, b_x - b_column[:, None] * b_row[None, :], b_x)
-    return b_x
+    lower = o[:, None] > o[None, :]
+    gap = o[:, None] ^ o[None, :]
+    if HAS_G:
+        b_gap = b_g[:, None] - b_g[None, :]
+        b_s *= decay(tl.where(lower, b_gap, -b_gap), PTX)
+    if HAS_BETA:
+        b_s *= tl.where(lower, b_beta[:, None], b_beta[None, :])
+    b_leaf = tl.where(gap == 1, -b_s, tl.where(gap == 0, 1.0, 0.0))
+    return tl.where(lower | (gap == 0), b_leaf, 0.0), tl.where(lower, 0.0, b_leaf), tl.where(lower, 0.0, -b_s)
 
 
 @triton.jit
-def _mul(b_a, b_b, PRECISION: tl.constexpr):
-    return tl.dot(b_a, b_b, input_precision=PRECISION)
+def _double(b_x, b_y, b_u, s, PARTS: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr):
+    """From inverse blocks of 2^s rows (and their transposes) to 2^(s+1): X - X L X, L the square between two blocks.
+
+    Blocks, not powers of L: on correlated keys powers grow far beyond the result and cancel.
+    """
+    o = tl.arange(0, 16)
+    between = ((o[:, None] ^ o[None, :]) >> s) == 1
+    b_p = mul_transposed(tl.zeros([16, 16], tl.float32), b_x, tl.where(between, b_u, 0.0), PARTS, PTX, INTERPRETED)
+    return (mul_transposed(b_x, b_p, b_y, PARTS, PTX, INTERPRETED),
+            mul_transposed(b_y, b_y, b_p, PARTS, PTX, INTERPRETED))
 
 
 @triton.jit
-def _pair(b_l00, b_l10, b_l11, PRECISION: tl.constexpr):
-    """Inverse of a 32 x 32 matrix given by its tiles of L: (X00, X10, X11)."""
-    b_x00 = _leaf(b_l00)
-    b_x11 = _leaf(b_l11)
-    return b_x00, -_mul(b_x11, _mul(b_l10, b_x00, PRECISION), PRECISION), b_x11
+def _put(p_out, i: tl.constexpr, b_row, stride: tl.constexpr, n_rows, WHOLE: tl.constexpr):
+    """16 finished rows of the chunk, whole, so that memory is written in full lines."""
+    o_t = i * 16 + tl.arange(0, 16)
+    p = p_out + o_t[:, None] * stride + tl.arange(0, b_row.shape[1])[None, :]
+    if WHOLE:
+        tl.store(p, b_row)
+    else:
+        tl.store(p, b_row, mask=(o_t < n_rows)[:, None])
 
 
 @triton.jit
-def _put(p_out, b_x, i: tl.constexpr, j: tl.constexpr, stride_t, n_rows, INTERPRETED: tl.constexpr):
-    o_i, o_j = i * 16 + tl.arange(0, 16), j * 16 + tl.arange(0, 16)
-    p_x = p_out + o_i[:, None] * stride_t + o_j[None, :]
-    tl.store(p_x, round_for(b_x, p_x, INTERPRETED), mask=(o_i < n_rows)[:, None])
+def _beside(b_0, b_1):
+    return tl.reshape(tl.permute(tl.join(b_0, b_1), (0, 2, 1)), (b_0.shape[0], 2 * b_0.shape[1]))
 
 
-@triton.jit(do_not_specialize=["T", "NT"])
+@triton.jit(do_not_specialize=["T", "NT", "N", "g_stride_b", "beta_stride_b"])
 def fused_kkt_solve_kernel(
     k, g, beta, out, cu_seqlens, chunk_indices, T, NT, N,
-    k_stride_b, k_stride_t, k_stride_h,
-    g_stride_b, g_stride_t, g_stride_h,
-    beta_stride_b, beta_stride_t, beta_stride_h,
-    out_stride_b, out_stride_t, out_stride_h,
+    k_stride_b, k_stride_h, g_stride_b, g_stride_h, beta_stride_b, beta_stride_h, out_stride_b, out_stride_h,
+    k_stride_t: tl.constexpr, g_stride_t: tl.constexpr, beta_stride_t: tl.constexpr, out_stride_t: tl.constexpr,
     H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, BT: tl.constexpr, BK: tl.constexpr,
-    HAS_G: tl.constexpr, HAS_BETA: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
-    INTERPRETED: tl.constexpr,
+    HAS_G: tl.constexpr, HAS_BETA: tl.constexpr, PACKED: tl.constexpr, WHOLE: tl.constexpr,
+    KEY_PRECISION: tl.constexpr, PARTS: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr,
 ):
-    """Steps: key products of the lower tiles; gate, beta and mask; leaves; block substitution; whole rows out."""
-    NB: tl.constexpr = BT // 16
-    i_task = tl.program_id(0)
-    i_hv = i_task % HV  # heads fastest: neighbours read the same rows of k
-    i_t = (i_task // HV) % NT
-    i_b = (i_task // (HV * NT)).to(tl.int64)
-    first, n_rows = chunk_place(cu_seqlens, chunk_indices, i_t, T, BT, PACKED)
+    """Steps: key products of the lower tiles; gate and beta; tiles on the diagonal by doubling; the rest from them.
 
+    X = (I - N)^-1 with N = -L. Every x has its transpose y beside it, because products want their right factor
+    transposed (see products.py). Below the diagonal, with s_ij the transpose of sum_k N_ik X_kj:
+    s_ij = sum_k Y_jk N_ik^T, X_ij = X_ii s_ij^T, Y_ji = s_ij X_ii^T.
+    """
+    i_t = tl.program_id(0) // HV
+    i_hv = tl.program_id(0) % HV  # heads fastest: neighbours read the same rows of k
+    i_b = tl.program_id(1).to(tl.int64)
+    first, n_rows = chunk_place(cu_seqlens, chunk_indices, i_t, T, BT, PACKED)
     p_k = k + i_b * k_stride_b + first * k_stride_t + (i_hv // (HV // H)).to(tl.int64) * k_stride_h
-    p_out = out + i_b * out_stride_b + i_hv.to(tl.int64) * out_stride_h
-    o0 = tl.arange(0, 16)
-    m0 = o0 < n_rows
-    # Without g or beta the next eight names are passed around but never read.
-    b_g0 = m0
-    b_g1 = m0
-    b_g2 = m0
-    b_g3 = m0
-    b_beta0 = m0
-    b_beta1 = m0
-    b_beta2 = m0
-    b_beta3 = m0
+    p_g = g
+    p_beta = beta
     if HAS_G:
         p_g = g + i_b * g_stride_b + first * g_stride_t + i_hv.to(tl.int64) * g_stride_h
-        b_g0 = _values(p_g, o0, g_stride_t, m0)
     if HAS_BETA:
         p_beta = beta + i_b * beta_stride_b + first * beta_stride_t + i_hv.to(tl.int64) * beta_stride_h
-        b_beta0 = _values(p_beta, o0, beta_stride_t, m0)
-    b_l00 = tl.zeros([16, 16], tl.float32)
-    if NB > 1:
-        o1 = 16 + o0
-        m1 = o1 < n_rows
-        if HAS_G:
-            b_g1 = _values(p_g, o1, g_stride_t, m1)
-        if HAS_BETA:
-            b_beta1 = _values(p_beta, o1, beta_stride_t, m1)
-        b_l10 = tl.zeros([16, 16], tl.float32)
-        b_l11 = tl.zeros([16, 16], tl.float32)
-    if NB > 2:
-        o2 = 32 + o0
-        o3 = 48 + o0
-        m2 = o2 < n_rows
-        m3 = o3 < n_rows
-        if HAS_G:
-            b_g2 = _values(p_g, o2, g_stride_t, m2)
-            b_g3 = _values(p_g, o3, g_stride_t, m3)
-        if HAS_BETA:
-            b_beta2 = _values(p_beta, o2, beta_stride_t, m2)
-            b_beta3 = _values(p_beta, o3, beta_stride_t, m3)
-        b_l20 = tl.zeros([16, 16], tl.float32)
-        b_l21 = tl.zeros([16, 16], tl.float32)
-        b_l22 = tl.zeros([16, 16], tl.float32)
-        b_l30 = tl.zeros([16, 16], tl.float32)
-        b_l31 = tl.zeros([16, 16], tl.float32)
-        b_l32 = tl.zeros([16, 16], tl.float32)
-        b_l33 = tl.zeros([16, 16], tl.float32)
+    p_head = out + i_b * out_stride_b + i_hv.to(tl.int64) * out_stride_h
+    p_out = p_head + first * out_stride_t
 
-    for i_k in range(0, K, BK):
-        o_k = i_k + tl.arange(0, BK)
-        b_k0 = _keys(p_k + o0[:, None] * k_stride_t, o_k, m0, K, INTERPRETED)
-        b_l00 = tl.dot(b_k0, tl.trans(b_k0), b_l00, input_precision="ieee")
-        if NB > 1:
-            b_k1 = _keys(p_k + o1[:, None] * k_stride_t, o_k, m1, K, INTERPRETED)
-            b_l10 = tl.dot(b_k1, tl.trans(b_k0), b_l10, input_precision="ieee")
-            b_l11 = tl.dot(b_k1, tl.trans(b_k1), b_l11, input_precision="ieee")
-        if NB > 2:
-            b_k2 = _keys(p_k + o2[:, None] * k_stride_t, o_k, m2, K, INTERPRETED)
-            b_l20 = tl.dot(b_k2, tl.trans(b_k0), b_l20, input_precision="ieee")
-            b_l21 = tl.dot(b_k2, tl.trans(b_k1), b_l21, input_precision="ieee")
-            b_l22 = tl.dot(b_k2, tl.trans(b_k2), b_l22, input_precision="ieee")
-            b_k3 = _keys(p_k + o3[:, None] * k_stride_t, o_k, m3, K, INTERPRETED)
-            b_l30 = tl.dot(b_k3, tl.trans(b_k0), b_l30, input_precision="ieee")
-            b_l31 = tl.dot(b_k3, tl.trans(b_k1), b_l31, input_precision="ieee")
-            b_l32 = tl.dot(b_k3, tl.trans(b_k2), b_l32, input_precision="ieee")
-            b_l33 = tl.dot(b_k3, tl.trans(b_k3), b_l33, input_precision="ieee")
-
-    p_rows = p_out + first * out_stride_t
+    # Gates before keys: loading them after the products costs a second wait for memory, a fifth of the time.
+    b_g0 = _gates(p_g, 0, g_stride_t, n_rows, HAS_G, WHOLE)
+    b_beta0 = _betas(p_beta, 0, beta_stride_t, n_rows, HAS_BETA, WHOLE)
     b_zero = tl.zeros([16, 16], tl.float32)
-    b_l00 = _gated(b_l00, b_g0, b_g0, b_beta0, m0, True, HAS_G, HAS_BETA)
-    if NB == 1:
-        _put(p_rows, _leaf(b_l00), 0, 0, out_stride_t, n_rows, INTERPRETED)
-    if NB > 1:
-        b_l10 = _gated(b_l10, b_g1, b_g0, b_beta1, m1, False, HAS_G, HAS_BETA)
-        b_l11 = _gated(b_l11, b_g1, b_g1, b_beta1, m1, True, HAS_G, HAS_BETA)
-        b_x00, b_x10, b_x11 = _pair(b_l00, b_l10, b_l11, PRECISION)
-        _put(p_rows, b_x00, 0, 0, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_x10, 1, 0, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_x11, 1, 1, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_zero, 0, 1, out_stride_t, n_rows, INTERPRETED)
-    if NB > 2:
-        b_l22 = _gated(b_l22, b_g2, b_g2, b_beta2, m2, True, HAS_G, HAS_BETA)
-        b_l32 = _gated(b_l32, b_g3, b_g2, b_beta3, m3, False, HAS_G, HAS_BETA)
-        b_l33 = _gated(b_l33, b_g3, b_g3, b_beta3, m3, True, HAS_G, HAS_BETA)
-        b_x22, b_x32, b_x33 = _pair(b_l22, b_l32, b_l33, PRECISION)
-        b_l20 = _gated(b_l20, b_g2, b_g0, b_beta2, m2, False, HAS_G, HAS_BETA)
-        b_l21 = _gated(b_l21, b_g2, b_g1, b_beta2, m2, False, HAS_G, HAS_BETA)
-        b_l30 = _gated(b_l30, b_g3, b_g0, b_beta3, m3, False, HAS_G, HAS_BETA)
-        b_l31 = _gated(b_l31, b_g3, b_g1, b_beta3, m3, False, HAS_G, HAS_BETA)
-        # The lower left quarter is -X_lower (L X_upper); L is overwritten by L X_upper, column 1 last.
-        b_l20 = _mul(b_l20, b_x00, PRECISION) + _mul(b_l21, b_x10, PRECISION)
-        b_l21 = _mul(b_l21, b_x11, PRECISION)
-        b_l30 = _mul(b_l30, b_x00, PRECISION) + _mul(b_l31, b_x10, PRECISION)
-        b_l31 = _mul(b_l31, b_x11, PRECISION)
-        _put(p_rows, -_mul(b_x22, b_l20, PRECISION), 2, 0, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, -_mul(b_x22, b_l21, PRECISION), 2, 1, out_stride_t, n_rows, INTERPRETED)
-        b_x30 = -_mul(b_x32, b_l20, PRECISION) - _mul(b_x33, b_l30, PRECISION)
-        b_x31 = -_mul(b_x32, b_l21, PRECISION) - _mul(b_x33, b_l31, PRECISION)
-        _put(p_rows, b_x30, 3, 0, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_x31, 3, 1, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_x22, 2, 2, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_x32, 3, 2, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_x33, 3, 3, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_zero, 0, 2, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_zero, 0, 3, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_zero, 1, 2, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_zero, 1, 3, out_stride_t, n_rows, INTERPRETED)
-        _put(p_rows, b_zero, 2, 3, out_stride_t, n_rows, INTERPRETED)
+    b_n00 = b_zero
+    if BT > 16:
+        b_g1 = _gates(p_g, 1, g_stride_t, n_rows, HAS_G, WHOLE)
+        b_beta1 = _betas(p_beta, 1, beta_stride_t, n_rows, HAS_BETA, WHOLE)
+        b_n10 = b_zero
+        b_n11 = b_zero
+    if BT > 32:
+        b_g2 = _gates(p_g, 2, g_stride_t, n_rows, HAS_G, WHOLE)
+        b_beta2 = _betas(p_beta, 2, beta_stride_t, n_rows, HAS_BETA, WHOLE)
+        b_g3 = _gates(p_g, 3, g_stride_t, n_rows, HAS_G, WHOLE)
+        b_beta3 = _betas(p_beta, 3, beta_stride_t, n_rows, HAS_BETA, WHOLE)
+        b_n20 = b_zero
+        b_n21 = b_zero
+        b_n22 = b_zero
+        b_n30 = b_zero
+        b_n31 = b_zero
+        b_n32 = b_zero
+        b_n33 = b_zero
+    for i_k in range(0, K, BK):
+        b_k0 = _keys(p_k, 0, i_k, k_stride_t, n_rows, K, BK, WHOLE, INTERPRETED)
+        b_n00 = tl.dot(b_k0, tl.trans(b_k0), b_n00, input_precision=KEY_PRECISION)
+        if BT > 16:
+            b_k1 = _keys(p_k, 1, i_k, k_stride_t, n_rows, K, BK, WHOLE, INTERPRETED)
+            b_n10 = tl.dot(b_k1, tl.trans(b_k0), b_n10, input_precision=KEY_PRECISION)
+            b_n11 = tl.dot(b_k1, tl.trans(b_k1), b_n11, input_precision=KEY_PRECISION)
+        if BT > 32:
+            b_k2 = _keys(p_k, 2, i_k, k_stride_t, n_rows, K, BK, WHOLE, INTERPRETED)
+            b_k3 = _keys(p_k, 3, i_k, k_stride_t, n_rows, K, BK, WHOLE, INTERPRETED)
+            b_n20 = tl.dot(b_k2, tl.trans(b_k0), b_n20, input_precision=KEY_PRECISION)
+            b_n21 = tl.dot(b_k2, tl.trans(b_k1), b_n21, input_precision=KEY_PRECISION)
+            b_n22 = tl.dot(b_k2, tl.trans(b_k2), b_n22, input_precision=KEY_PRECISION)
+            b_n30 = tl.dot(b_k3, tl.trans(b_k0), b_n30, input_precision=KEY_PRECISION)
+            b_n31 = tl.dot(b_k3, tl.trans(b_k1), b_n31, input_precision=KEY_PRECISION)
+            b_n32 = tl.dot(b_k3, tl.trans(b_k2), b_n32, input_precision=KEY_PRECISION)
+            b_n33 = tl.dot(b_k3, tl.trans(b_k3), b_n33, input_precision=KEY_PRECISION)
+
+    b_x0, b_y0, b_u0 = _first(b_n00, b_g0, b_beta0, HAS_G, HAS_BETA, PTX)
+    if BT > 16:
+        b_x1, b_y1, b_u1 = _first(b_n11, b_g1, b_beta1, HAS_G, HAS_BETA, PTX)
+    if BT > 32:
+        b_x2, b_y2, b_u2 = _first(b_n22, b_g2, b_beta2, HAS_G, HAS_BETA, PTX)
+        b_x3, b_y3, b_u3 = _first(b_n33, b_g3, b_beta3, HAS_G, HAS_BETA, PTX)
+    for s in range(1, 4):  # a loop, not unrolled: as fast, and half the code to compile
+        b_x0, b_y0 = _double(b_x0, b_y0, b_u0, s, PARTS, PTX, INTERPRETED)
+        if BT > 16:
+            b_x1, b_y1 = _double(b_x1, b_y1, b_u1, s, PARTS, PTX, INTERPRETED)
+        if BT > 32:
+            b_x2, b_y2 = _double(b_x2, b_y2, b_u2, s, PARTS, PTX, INTERPRETED)
+            b_x3, b_y3 = _double(b_x3, b_y3, b_u3, s, PARTS, PTX, INTERPRETED)
+
+    b_o0 = round_for(b_x0, p_out, INTERPRETED)
+    b_none = round_for(b_zero, p_out, INTERPRETED)
+    if BT == 16:
+        _put(p_out, 0, b_o0, out_stride_t, n_rows, WHOLE)
+    else:
+        b_n10 = _below(b_n10, b_g1, b_g0, b_beta1, HAS_G, HAS_BETA, PTX)
+        b_s10 = mul_transposed(b_zero, b_y0, b_n10, PARTS, PTX, INTERPRETED)
+        b_x10 = mul_transposed(b_zero, b_x1, b_s10, PARTS, PTX, INTERPRETED)
+        b_o0 = _beside(b_o0, b_none)
+        b_o1 = _beside(round_for(b_x10, p_out, INTERPRETED), round_for(b_x1, p_out, INTERPRETED))
+        if BT == 32:
+            _put(p_out, 0, b_o0, out_stride_t, n_rows, WHOLE)
+            _put(p_out, 1, b_o1, out_stride_t, n_rows, WHOLE)
+        else:
+            b_none = _beside(b_none, b_none)
+            _put(p_out, 0, _beside(b_o0, b_none), out_stride_t, n_rows, WHOLE)
+            _put(p_out, 1, _beside(b_o1, b_none), out_stride_t, n_rows, WHOLE)
+            b_n20 = _below(b_n20, b_g2, b_g0, b_beta2, HAS_G, HAS_BETA, PTX)
+            b_n21 = _below(b_n21, b_g2, b_g1, b_beta2, HAS_G, HAS_BETA, PTX)
+            b_y01 = mul_transposed(b_zero, b_s10, b_x1, PARTS, PTX, INTERPRETED)
+            b_s21 = mul_transposed(b_zero, b_y1, b_n21, PARTS, PTX, INTERPRETED)
+            b_s20 = mul_transposed(b_zero, b_y01, b_n21, PARTS, PTX, INTERPRETED)
+            b_s20 = mul_transposed(b_s20, b_y0, b_n20, PARTS, PTX, INTERPRETED)
+            b_x21 = mul_transposed(b_zero, b_x2, b_s21, PARTS, PTX, INTERPRETED)
+            b_x20 = mul_transposed(b_zero, b_x2, b_s20, PARTS, PTX, INTERPRETED)
+            b_o2 = _beside(round_for(b_x2, p_out, INTERPRETED), round_for(b_zero, p_out, INTERPRETED))
+            b_o20 = _beside(round_for(b_x20, p_out, INTERPRETED), round_for(b_x21, p_out, INTERPRETED))
+            _put(p_out, 2, _beside(b_o20, b_o2), out_stride_t, n_rows, WHOLE)
+            b_n30 = _below(b_n30, b_g3, b_g0, b_beta3, HAS_G, HAS_BETA, PTX)
+            b_n31 = _below(b_n31, b_g3, b_g1, b_beta3, HAS_G, HAS_BETA, PTX)
+            b_n32 = _below(b_n32, b_g3, b_g2, b_beta3, HAS_G, HAS_BETA, PTX)
+            b_y12 = mul_transposed(b_zero, b_s21, b_x2, PARTS, PTX, INTERPRETED)
+            b_y02 = mul_transposed(b_zero, b_s20, b_x2, PARTS, PTX, INTERPRETED)
+            b_s32 = mul_transposed(b_zero, b_y2, b_n32, PARTS, PTX, INTERPRETED)
+            b_s31 = mul_transposed(b_zero, b_y12, b_n32, PARTS, PTX, INTERPRETED)
+            b_s31 = mul_transposed(b_s31, b_y1, b_n31, PARTS, PTX, INTERPRETED)
+            b_s30 = mul_transposed(b_zero, b_y02, b_n32, PARTS, PTX, INTERPRETED)
+            b_s30 = mul_transposed(b_s30, b_y01, b_n31, PARTS, PTX, INTERPRETED)
+            b_s30 = mul_transposed(b_s30, b_y0, b_n30, PARTS, PTX, INTERPRETED)
+            b_x32 = mul_transposed(b_zero, b_x3, b_s32, PARTS, PTX, INTERPRETED)
+            b_x31 = mul_transposed(b_zero, b_x3, b_s31, PARTS, PTX, INTERPRETED)
+            b_x30 = mul_transposed(b_zero, b_x3, b_s30, PARTS, PTX, INTERPRETED)
+            b_o3 = _beside(round_for(b_x32, p_out, INTERPRETED), round_for(b_x3, p_out, INTERPRETED))
+            b_o30 = _beside(round_for(b_x30, p_out, INTERPRETED), round_for(b_x31, p_out, INTERPRETED))
+            _put(p_out, 3, _beside(b_o30, b_o3), out_stride_t, n_rows, WHOLE)
 
     if PACKED:  # rows after the last sequence: shared among the programs of this head
-        o_col = tl.arange(0, BT)
         o_row = tl.arange(0, 16)
         past = tl.load(cu_seqlens + N).to(tl.int64)
         for row in range(past + i_t * 16, T, NT * 16):
-            p_x = p_out + row * out_stride_t + o_row[:, None] * out_stride_t + o_col[None, :]
+            p_x = p_head + row * out_stride_t + o_row[:, None] * out_stride_t + tl.arange(0, BT)[None, :]
             tl.store(p_x, tl.zeros([16, BT], p_x.dtype.element_ty), mask=(row + o_row < T)[:, None])
 
 
 def refuse(k, g, beta, cu_seqlens, chunk_indices, **options) -> str | None:
-    """Why this kernel does not take a checked call. It takes all of them."""
+    """Why this kernel does not take a checked call, or None."""
+    if k.shape[0] > MAX_BATCH:
+        return f"the batch is {k.shape[0]}; one grid takes at most {MAX_BATCH}"
     return None
+
+
+def parts(device: torch.device, key_dtype: torch.dtype, output_dtype: torch.dtype) -> int:
+    """bf16 terms per fp32 factor: 1 leaves products to Triton in fp32, for the interpreter and unknown targets.
+
+    Two terms err by 2^-17 a product, far below what rounding the result to bf16 costs; any other type gets three.
+    """
+    if INTERPRETED or device.type != "cuda":
+        return 1
+    return 2 if key_dtype == output_dtype == torch.bfloat16 else 3
 
 
 def plan(
@@ -230,7 +283,12 @@ def plan(
     num_cores: int,
     precision: str = "ieee",
 ) -> tuple[torch.Tensor, list[Launch]]:
-    """The result, still unwritten, and the one launch that writes all of it. Arguments as in op.py."""
+    """The result, still unwritten, and the one launch that writes all of it. Arguments as in op.py.
+
+    precision is "ieee" (products accurate to fp32, however made); this kernel has no faster mode.
+    """
+    if precision != "ieee":
+        raise ValueError(f"precision is {precision!r}; the portable kernel takes 'ieee' only")
     k = last_axis_dense(k)
     B, T, H, K = (k.shape[i] for i in ((0, 2, 1, 3) if head_first else (0, 1, 2, 3)))
     HV = next((x.shape[1 if head_first else 2] for x in (g, beta) if x is not None), H)
@@ -239,19 +297,27 @@ def plan(
     if NT == 0:  # packed, and every sequence is empty
         return torch.zeros(shape, dtype=output_dtype, device=k.device), []
     out = torch.empty(shape, dtype=output_dtype, device=k.device)
-    strides = {}
+    strides, token_strides = {}, {}
     for name, x, layout in (("k", k, head_first), ("g", g, head_first), ("beta", beta, head_first),
                             ("out", out, output_head_first)):
-        values = (0, 0, 0) if x is None else token_first_strides(x, layout)
-        strides |= {f"{name}_stride_{axis}": value for axis, value in zip("bth", values, strict=True)}
+        batch, token, head = (0, 0, 0) if x is None else token_first_strides(x, layout)
+        strides |= {f"{name}_stride_b": batch, f"{name}_stride_h": head}
+        token_strides[f"{name}_stride_t"] = token
+    gpu = not INTERPRETED and k.device.type == "cuda"
     launch = Launch(
         name="fused_kkt_solve",
         kernel=fused_kkt_solve_kernel,
-        grid=(NT * B * HV,),
+        grid=(NT * HV, B),
         args=dict(k=k, g=g, beta=beta, out=out, cu_seqlens=cu_seqlens, chunk_indices=chunk_indices, T=T, NT=NT,
                   N=0 if cu_seqlens is None else cu_seqlens.shape[0] - 1, **strides),
-        constants=dict(H=H, HV=HV, K=K, BT=chunk_size, BK=min(64, max(16, triton.next_power_of_2(K))),
+        # The token strides are constants so that addresses become immediates; they do not depend on T.
+        constants=dict(**token_strides, H=H, HV=HV, K=K, BT=chunk_size,
+                       BK=min(32 if k.dtype == torch.float32 else 64, max(16, triton.next_power_of_2(K))),
                        HAS_G=g is not None, HAS_BETA=beta is not None, PACKED=cu_seqlens is not None,
-                       PRECISION=precision, INTERPRETED=INTERPRETED),
+                       WHOLE=cu_seqlens is None and T % chunk_size == 0,
+                       KEY_PRECISION="tf32x3" if gpu and k.dtype == torch.float32 else "ieee",
+                       PARTS=parts(k.device, k.dtype, output_dtype),
+                       PTX=gpu and torch.version.hip is None, INTERPRETED=INTERPRETED),
+        options=dict(num_warps=1, num_stages=3),
     )
     return out, [launch]

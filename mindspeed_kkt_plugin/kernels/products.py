@@ -1,0 +1,76 @@
+"""Products of fp32 tiles on matrix units that only multiply bf16, and the decay factor, for the portable kernel.
+
+A factor is cut into two or three bf16 parts whose sum it is; what the parts cost and why is in docs/en/gpu-kernel-log.md.
+"""
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .shared import GATE_CLAMP
+
+# Two neighbours at once: round both to bf16 in one instruction, and hand back what rounding left over.
+_CUT_PTX = tl.constexpr(
+    "{ .reg .b32 t; cvt.rn.bf16x2.f32 $0, $4, $3; shl.b32 t, $0, 16; sub.f32 $1, $3, t;"
+    " and.b32 t, $0, 0xffff0000; sub.f32 $2, $4, t; }"
+)
+_EXP_PTX = tl.constexpr("{ .reg .f32 t; mul.f32 t, $1, 0f3FB8AA3B; ex2.approx.ftz.f32 $0, t; }")  # 2^(x log2 e)
+
+
+@triton.jit
+def _cut(b_x, PTX: tl.constexpr):
+    """b_x as a bf16 part and the exact fp32 rest."""
+    if PTX:  # Triton's own conversion rounds one number at a time, on a unit of a quarter of the rate
+        b_part, b_rest = tl.inline_asm_elementwise(
+            _CUT_PTX, "=r,=r,=r,r,r", [b_x], dtype=(tl.bfloat16, tl.float32), is_pure=True, pack=2
+        )
+    else:
+        b_part = b_x.to(tl.bfloat16)
+        b_rest = b_x - b_part.to(tl.float32)
+    return b_part, b_rest
+
+
+@triton.jit
+def _dot(b_a, b_b, b_acc, INTERPRETED: tl.constexpr):
+    if INTERPRETED:  # Triton 3.2's interpreter multiplies the bit patterns of bf16
+        b_a = b_a.to(tl.float32)
+        b_b = b_b.to(tl.float32)
+    return tl.dot(b_a, b_b, b_acc, input_precision="ieee")
+
+
+@triton.jit
+def mul_transposed(b_acc, b_a, b_b, PARTS: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr):
+    """b_acc + b_a @ b_b^T for fp32 tiles. PARTS 1: one fp32 product. 2 or 3: bf16 parts, about 2^-17 or 2^-24.
+
+    The right factor comes transposed because the layout of an accumulator on NVIDIA's matrix units, transposed, is
+    the layout of a right factor: no shuffle, no shared memory. Cutting the same tile twice costs nothing, the
+    compiler keeps one copy.
+    """
+    b_b = tl.trans(b_b)
+    if PARTS == 1:
+        b_acc = tl.dot(b_a, b_b, b_acc, input_precision="ieee")
+    else:
+        b_a0, b_a1 = _cut(b_a, PTX)
+        b_b0, b_b1 = _cut(b_b, PTX)
+        if PARTS == 3:  # the smallest terms first
+            b_a1, b_a2 = _cut(b_a1, PTX)
+            b_b1, b_b2 = _cut(b_b1, PTX)
+            b_acc = _dot(b_a1, b_b1, b_acc, INTERPRETED)
+            b_acc = _dot(b_a2.to(tl.bfloat16), b_b0, b_acc, INTERPRETED)
+            b_acc = _dot(b_a0, b_b2.to(tl.bfloat16), b_acc, INTERPRETED)
+        b_acc = _dot(b_a1.to(tl.bfloat16), b_b0, b_acc, INTERPRETED)
+        b_acc = _dot(b_a0, b_b1.to(tl.bfloat16), b_acc, INTERPRETED)
+        b_acc = _dot(b_a0, b_b0, b_acc, INTERPRETED)
+    return b_acc
+
+
+@triton.jit
+def decay(b_gap, PTX: tl.constexpr):
+    """exp of the clamped difference of gates. A NaN stays a NaN."""
+    b_gap = tl.maximum(b_gap, -GATE_CLAMP, propagate_nan=tl.PropagateNan.ALL)
+    b_gap = tl.minimum(b_gap, GATE_CLAMP, propagate_nan=tl.PropagateNan.ALL)
+    if PTX:  # tl.exp guards against denormal results, which the clamp excludes: three instructions an element
+        b_e = tl.inline_asm_elementwise(_EXP_PTX, "=f,f", [b_gap], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        b_e = tl.exp(b_gap)
+    return b_e
