@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .errors import UnsupportedError
+from .errors import NpusimError, UnsupportedError
 from .memory import Access, Memory
 from .parse import BITS
 from .queues import Queues
@@ -44,6 +44,11 @@ class DataEngine(Queues):
         if 0 in out.sizes:
             return
         if instr.name == "nd2nz":
+            rows, columns = out.sizes[1] * out.sizes[2], out.sizes[0] * out.sizes[3]
+            if inputs[0].shape[0] > rows or inputs[0].shape[1] > columns:
+                self.faults.report("out_of_bounds", access, f"puts {inputs[0].shape} elements into a tile of {out.mem} "
+                                                            f"that holds ({rows}, {columns})")
+                return
             values = to_fractal(inputs[0], out.sizes)
             poison = None if poisons[0] is None else to_fractal(poisons[0], out.sizes)
             self.fractal_write(out, out_type.dtype, values, poison, inputs[0].shape[0], access)
@@ -53,8 +58,12 @@ class DataEngine(Queues):
         else:
             if instr.name == "load" and instr.attrs.get("left_padding_num", "0") != "0":
                 raise UnsupportedError(f"line {instr.line}: load with left padding is not modelled by npusim")
-            values, poison = compute(instr, inputs, poisons, out)
-        if poison is not None and poison.any() and out.mem.unwritten is None:
+            try:
+                values, poison = compute(instr, inputs, poisons, out)
+            except ValueError as error:  # numpy on shapes that do not go together
+                raise NpusimError(f"line {instr.line}: {instr.name} on {[np.shape(x) for x in inputs]} into "
+                                  f"{out.sizes}: {error}") from None
+        if poison is not None and poison.any() and out.mem.shared and out.mem.name != "workspace":
             self.faults.report("poison_read", access,
                                f"stores {int(poison.sum())} elements to {out.mem.name} that nothing wrote before")
         out.mem.write(out, out_type.dtype, values, poison, access)

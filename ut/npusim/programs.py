@@ -35,3 +35,10 @@ def time_plan(op: str, shape: str, dtype: str = "bf16"):
 def _plan(op: str, shape: str, dtype: str, offsets, regime: str):
     offsets = None if offsets is None else list(offsets)
     return plans.make(op, Shape.parse(shape), dtype, cu_seqlens=offsets, data=True, regime=regime)
+
+
+def launch_of(op: str, shape: str, name: str, dtype: str = "bf16") -> dict:
+    """Text, grid and arrays of one launch of a plan on seeded data; launches before it have not run."""
+    plan = _plan(op, shape, dtype, None, "random")
+    one = compile.compile_launch(next(launch for launch in plan.launches if launch.name == name))
+    return {"hivm": one.hivm, "grid": one.grid, "args": bind.arrays(one)}
