@@ -46,8 +46,8 @@ def chunk_gated_delta_rule_fwd_kkt_solve(
         output_head_first: layout of the result.
 
     Returns:
-        A `[B, T, HV, chunk_size]`, or `[B, HV, T, chunk_size]` with `output_head_first`. Diagonal exactly 1, above it
-        exactly 0, so a short chunk of n rows has zeros in columns >= n; rows outside every sequence are 0.
+        A `[B, T, HV, chunk_size]`, or `[B, HV, T, chunk_size]` with `output_head_first`; contiguous. Exactly 1 on the
+        diagonal and 0 above it, so a short chunk of n rows has zeros in columns >= n; rows outside every sequence are 0.
 
     No gradient flows: the backward pass of the Gated Delta Rule uses A itself, not this operator.
     A NaN or Inf in one token spoils results of its own chunk only.
@@ -59,7 +59,7 @@ def chunk_gated_delta_rule_fwd_kkt_solve(
     k, g, beta = (None if x is None else x.detach() for x in (k, g, beta))
     arguments = (k, g, beta, cu_seqlens, chunk_indices, chunk_size, output_dtype or k.dtype, head_first,
                  output_head_first)
-    return _run(*arguments)
+    return _traced(*arguments) if torch.compiler.is_compiling() else _run(*arguments)
 
 
 def _result_shape(k, g, beta, chunk_size: int, head_first: bool, output_head_first: bool) -> tuple[int, ...]:
@@ -69,7 +69,17 @@ def _result_shape(k, g, beta, chunk_size: int, head_first: bool, output_head_fir
     return (k.shape[0], *rows, chunk_size)
 
 
-def _run(k, g, beta, cu_seqlens, chunk_indices, chunk_size, output_dtype, head_first, output_head_first):
+def _run(
+    k: torch.Tensor,
+    g: torch.Tensor | None,
+    beta: torch.Tensor | None,
+    cu_seqlens: torch.Tensor | None,
+    chunk_indices: torch.Tensor | None,
+    chunk_size: int,
+    output_dtype: torch.dtype,
+    head_first: bool,
+    output_head_first: bool,
+) -> torch.Tensor:
     T = k.shape[2 if head_first else 1]
     if cu_seqlens is not None and values_are_checked(k.device):
         check_values(cu_seqlens, chunk_indices, T, chunk_size)
@@ -78,3 +88,14 @@ def _run(k, g, beta, cu_seqlens, chunk_indices, chunk_size, output_dtype, head_f
     with torch.no_grad():
         return paths.run(paths.Call(k, g, beta, cu_seqlens, chunk_indices, chunk_size, output_dtype, head_first,
                                     output_head_first))
+
+
+def _fake(k, g, beta, cu_seqlens, chunk_indices, chunk_size, output_dtype, head_first, output_head_first):
+    return k.new_empty(_result_shape(k, g, beta, chunk_size, head_first, output_head_first), dtype=output_dtype)
+
+
+# What torch.compile sees: one opaque node. Eager calls go around it, since dispatch costs tens of microseconds.
+_traced = _run
+if hasattr(torch.library, "custom_op"):  # torch >= 2.4; before, the graph breaks at the call
+    _traced = torch.library.custom_op("mindspeed_kkt_plugin::kkt_solve", _run, mutates_args=())
+    _traced.register_fake(_fake)

@@ -83,7 +83,7 @@ class Path:
             call = Call(**{**call.__dict__, "chunk_indices": prepare_chunk_indices(call.cu_seqlens, call.chunk_size)})
         out, launches = _load(self.module)[0].plan(*_plan_arguments(call), **_plan_options(call))
         run_launches(launches, call.k.device)
-        return out
+        return out.contiguous()  # the two-call chain gives a head-first result as a view
 
 
 PATHS = (

@@ -61,6 +61,7 @@ def test_fallbacks_take_every_layout_and_packing(path, head_first, chunk_size, d
                          device=device)
     k, g, beta = (x.transpose(1, 2).contiguous() if head_first else x for x in (inputs.k, inputs.g, inputs.beta))
     out = fused(k, g, beta, inputs.cu_seqlens, chunk_size, head_first=head_first, output_head_first=head_first)
+    assert out.is_contiguous()
     assert_accurate(out.transpose(1, 2) if head_first else out, exact(inputs), inputs)
 
 
