@@ -47,7 +47,7 @@ def chunk_gated_delta_rule_fwd_kkt_solve(
 
     Returns:
         A `[B, T, HV, chunk_size]`, or `[B, HV, T, chunk_size]` with `output_head_first`; contiguous. Exactly 1 on the
-        diagonal and 0 above it, so a short chunk of n rows has zeros in columns >= n; rows outside every sequence are 0.
+        diagonal and 0 above it, so a short chunk of n rows has zeros in columns >= n. Rows outside every sequence: 0.
 
     No gradient flows: the backward pass of the Gated Delta Rule uses A itself, not this operator.
     A NaN or Inf in one token spoils results of its own chunk only.
