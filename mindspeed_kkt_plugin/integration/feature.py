@@ -17,7 +17,7 @@ from .consumers import CONSUMERS, Consumer
 from .forward import consumer_of, wrapper_for
 from .imports import loading, namespace
 from .pairing import why_unpaired
-from .routes import patch_when_imported
+from .routes import announce_waiting, patch_when_imported
 
 
 class FusedGdnKktSolveFeature(MindSpeedFeature):
@@ -49,13 +49,16 @@ class FusedGdnKktSolveFeature(MindSpeedFeature):
 
     def register_patches(self, patch_manager, args: Namespace) -> None:
         """Register every consumer that is present and selected; the others are patched if they are ever imported."""
+        registered = 0
         for consumer in CONSUMERS:
             if consumer.switch and hasattr(args, consumer.switch) and not getattr(args, consumer.switch):
                 log.left_alone(consumer, f"not selected: {consumer.chosen_by} is off", warn=False)
             elif _present(consumer):
-                _register(patch_manager, consumer)
+                registered += _register(patch_manager, consumer)
             else:
                 patch_when_imported(consumer)
+        if not registered:
+            announce_waiting()
 
 
 def _present(consumer: Consumer) -> bool:
@@ -66,13 +69,13 @@ def _present(consumer: Consumer) -> bool:
     return consumer.switch is not None and consumer.package in sys.modules
 
 
-def _register(patch_manager, consumer: Consumer) -> None:
+def _register(patch_manager, consumer: Consumer) -> bool:
     """Here and not in the manager's apply loop: a missing name or module must not stop the training, nor plant None."""
     try:
         module = importlib.import_module(consumer.module)
     except ImportError as error:
         log.left_alone(consumer, f"its module cannot be imported ({error})")
-        return
+        return False
     forward = namespace(module).get(consumer.function)
     if forward is None:
         log.left_alone(consumer, f"{consumer.module} has no {consumer.function}")
@@ -80,3 +83,5 @@ def _register(patch_manager, consumer: Consumer) -> None:
         log.left_alone(consumer, reason)
     else:
         patch_manager.register_patch(consumer.target, wrapper_for(consumer))
+        return True
+    return False

@@ -94,6 +94,10 @@ def install_direct() -> None:
     """
     for consumer in CONSUMERS:
         patch_when_imported(consumer)
+    announce_waiting()
+
+
+def announce_waiting() -> None:
     waiting = [c.id for c in CONSUMERS if log.records[c.id].state == "waiting"]
     log.announce(f"fused kkt_solve installed; waits for the import of: {', '.join(waiting) or 'nothing'}")
 

@@ -1,10 +1,11 @@
 """One consumer of a real checkout, by one install route, in this process; prints what happened as JSON.
 
-    python -m ut.integration.real_tree CONSUMER ROUTE ORDER [packed]
+    python -m ut.integration.real_tree CONSUMER ROUTE ORDER [packed] [arch35]
 
 Run by test_real_trees.py in a process of its own, since it stubs torch_npu, gives Triton a driver that launches
 nothing, and puts the torch operators of reference_ops.py in place of the kernels. The forwards, their autograd
-functions and MindSpeed's manager are the real ones. ORDER: installed-first or imported-first.
+functions and MindSpeed's manager are the real ones. ROUTE: flag, flag-off, plugin or direct; ORDER: installed-first
+or imported-first.
 """
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ KERNELS = {  # consumer → (module, name, torch operator) of everything that it
            (f"{MM}.solve_tril", ref.solve_tril), (f"{MM}.wy_fast", ref.recompute_w_u_fwd),
            (f"{MM}.chunk_delta_h", ref.chunk_gated_delta_rule_fwd_h), (f"{MM}.chunk_o", ref.chunk_fwd_o),
            (f"{MM}_core.chunk_scaled_dot_kkt", ref.chunk_scaled_dot_kkt_fwd_head_first),
-           (f"{MM}_core.l2norm", ref.l2norm_fwd)],
+           (f"{MM}_core.solve_tril", ref.solve_tril), (f"{MM}_core.l2norm", ref.l2norm_fwd)],
 }
 calls: Counter[str] = Counter()
 
@@ -46,6 +47,10 @@ def stub_accelerator() -> None:
                                       current_device=lambda: 0)
     torch.ops.npu = ref.npu_ops
 
+    silent_triton()
+
+
+def silent_triton() -> None:
     class Driver:  # MindSpeed-MM asks for core counts while it is imported
         utils = types.SimpleNamespace(get_device_properties=lambda _: {"num_aicore": 24, "num_vectorcore": 48})
 
@@ -129,17 +134,16 @@ def changed(before, after) -> list[str]:
 def install_by(route: str, consumer: str) -> None:
     import mindspeed_kkt_plugin.integration as integration
 
-    if route == "flag":  # level 1: the real list, parser and manager; of the features only ours is applied
+    if route.startswith("flag"):  # the real list, parser and manager; of the features only ours is applied
         from mindspeed.args_utils import get_mindspeed_args
         from mindspeed.features_manager.features_manager import MindSpeedFeaturesManager
         from mindspeed.patch_utils import MindSpeedPatchesManager
 
-        sys.argv = ["train.py", "--use-fused-gdn-kkt-solve", "--use-triton-gdn"]
         assert integration.install()
         args = get_mindspeed_args()
         feature = MindSpeedFeaturesManager.FEATURES_LIST[-1]
-        assert feature.is_need_apply(args)
-        feature.register_patches(MindSpeedPatchesManager, args)
+        if feature.is_need_apply(args):
+            feature.register_patches(MindSpeedPatchesManager, args)
         MindSpeedPatchesManager.apply_patches()
     elif route == "plugin":  # as MindSpeed-MM's trainer does with training.plugin
         from mindspeed_mm.fsdp.utils.register import import_plugin
@@ -149,16 +153,19 @@ def install_by(route: str, consumer: str) -> None:
         integration.install_direct()
 
 
-def main(consumer: str, route: str, order: str, packed: bool) -> dict:
+def main(consumer: str, route: str, order: str, packed: bool = False, arch35: bool = False) -> dict:
     stub_accelerator()
+    import mindspeed_kkt_plugin.integration as integration
+    from mindspeed_kkt_plugin.integration.consumers import CONSUMERS
+
+    sys.argv = ["train.py", "--use-triton-gdn", *["--use-fused-gdn-kkt-solve"][: route != "flag-off"]]
+    if arch35:  # MindSpeed-MM then takes another solve_tril, and gives it a dict of chunk tables
+        sys.modules["torch_npu"].npu = types.SimpleNamespace(get_device_name=lambda: "Ascend950")
     package = "mindspeed_llm" if consumer.startswith("L") else "mindspeed_mm"
     sys.path[:0] = [os.environ[TREES["mindspeed"]], os.environ[TREES[package]]]
     if package == "mindspeed_mm":
         skip_unrelated_package()
     replace_kernels("ms" if package == "mindspeed_llm" else "mm")
-    import mindspeed_kkt_plugin.integration as integration
-    from mindspeed_kkt_plugin.integration.consumers import CONSUMERS
-
     row = next(c for c in CONSUMERS if c.id == consumer)
     importlib.import_module(row.package)
     if order == "installed-first":
@@ -167,6 +174,8 @@ def main(consumer: str, route: str, order: str, packed: bool) -> dict:
     else:
         module = importlib.import_module(row.module)
         plain = run_layer(module, consumer, packed)
+        if route.startswith("flag"):
+            importlib.import_module("mindspeed_kkt_plugin.integration.feature")  # loads MindSpeed's features
         before = attributes()
         install_by(route, consumer)
     after = attributes()
@@ -177,8 +186,11 @@ def main(consumer: str, route: str, order: str, packed: bool) -> dict:
     integration.uninstall()
     again = run_layer(module, consumer, packed)
     plain = again if order == "installed-first" else plain
+    q, k, v, g, beta, offsets = inputs(consumer, packed)
+    truth = ref.recurrent(q, k, v, g, beta, k.shape[-1] ** -0.5, offsets)
     return {
         "state": state,
+        "o_error": float((fused["o"].float() - truth).norm() / truth.norm()),
         "operator_calls": operator_calls,
         "original_pair_calls_while_fused": fused_calls.get("solve_tril", 0)
         + fused_calls.get("chunk_scaled_dot_kkt_fwd", 0),
@@ -193,4 +205,4 @@ def main(consumer: str, route: str, order: str, packed: bool) -> dict:
 
 
 if __name__ == "__main__":
-    print("RESULT " + json.dumps(main(*sys.argv[1:4], packed="packed" in sys.argv[4:])))
+    print("RESULT " + json.dumps(main(*sys.argv[1:4], **dict.fromkeys(sys.argv[4:], True))))
