@@ -160,8 +160,10 @@ def _critical(cores, span: float, floors, hertz: float) -> str:
     busiest = max(shares, key=shares.get, default="")
     waits = {f"{e.name} {w}": c / hertz for e in cores.values() for w, c in e.waits.items()}
     longest = max(waits, key=waits.get, default="")
-    if busiest and shares[busiest] >= 0.5 or not longest:
-        return f"{busiest} busy {shares[busiest]:.0%}" if busiest else "scalar work"
+    if not busiest:
+        return "scalar work"
+    if shares[busiest] >= 0.5 or not longest:
+        return f"{busiest} busy {shares[busiest]:.0%}"
     return f"no pipe above {shares[busiest]:.0%}; longest wait: {longest}"
 
 

@@ -43,6 +43,7 @@ class TimeEngine:
         self.flags: dict[tuple, deque] = {}
         self.waits: dict[str, float] = {}
         self.counts = [0] * 7
+        self.cached: set = set()  # 64-byte lines of global memory that the scalar pipe has read
         self.events: list | None = [] if trace else None
 
     def memory(self, space: str) -> str:
@@ -187,7 +188,10 @@ class TimeEngine:
         self.enqueue(instr, S)
         memory = view.mem
         index = (view.addr - view.base) // view.bits + sum(i * s for i, s in zip(where, view.strides, strict=True))
-        self.now += self.load_cost if not isinstance(memory, Gm) else self.model.m.gm_read_latency.value
+        line = (memory, index * view.bits // 512)
+        cold = isinstance(memory, Gm) and line not in self.cached
+        self.cached.add(line)
+        self.now += self.model.m.gm_read_latency.value if cold else self.load_cost
         data = memory.data if isinstance(memory, Gm) else None
         if data is None:
             return Unknown(f"line {instr.line} from {memory!r}")
