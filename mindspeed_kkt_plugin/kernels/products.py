@@ -1,6 +1,6 @@
 """Products of fp32 tiles on matrix units that only multiply bf16, and the decay factor, for the portable kernel.
 
-A factor is cut into two or three bf16 parts whose sum it is; what the parts cost and why is in docs/en/gpu-kernel-log.md.
+A factor is cut into two or three bf16 parts whose sum it is. Costs and reasons: docs/en/gpu-kernel-log.md.
 """
 from __future__ import annotations
 
