@@ -1,6 +1,6 @@
 """`python -m mindspeed_kkt_plugin.run SCRIPT [ARGUMENT ...]`, also under `torchrun -m`: trains with the fused operator.
 
-Installs, then runs the unedited script as `python SCRIPT ...` would. How to install is in `integration/install.py`.
+Installs, then runs the unedited script as `python SCRIPT ...` would. How to install is in `integration/routes.py`.
 """
 from __future__ import annotations
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from mindspeed_kkt_plugin.checks import CHUNK_SIZES, DTYPES, MAX_K
+from mindspeed_kkt_plugin import paths
+from mindspeed_kkt_plugin.checks import CHUNK_SIZES, DTYPES, MAX_K, check_arguments
 
 from . import log
 from .consumers import KKT, SOLVE, Consumer
 from .pairing import why_unpaired
 
+FUSED_PATHS = ("ascend", "portable")
+HAS_ORIGINALS = ("npu",)  # devices on which the consumers' own operators run
 _MARK = "__fused_kkt_solve__"  # on our function: the consumer's id
 
 
@@ -76,49 +78,58 @@ class PendingKkt:
 def _solve(consumer: Consumer, original: Callable, *, A: Any, output_dtype: torch.dtype | None, **rest: Any) -> Any:
     if not isinstance(A, PendingKkt):
         return original(A=A, output_dtype=output_dtype, **rest)
-    call = _Call(A.arguments, rest.get("cu_seqlens"), consumer)
-    if reason := call.refusal():
+    reason = _refusal(A.arguments, rest.get("cu_seqlens"))
+    if reason is None:
+        arguments = _operator_arguments(consumer, A.arguments, torch.float32 if output_dtype is None else output_dtype)
+        reason = _kernel_refusal(arguments)
+    if reason is not None:
         log.once(consumer, f"this call runs the original two operators: {reason}")
         return original(A=A.original(**A.arguments), output_dtype=output_dtype, **rest)
-    return call.fused(torch.float32 if output_dtype is None else output_dtype)
+    out = operator()(**arguments)
+    return out.transpose(1, 2) if consumer.head_first_A else out
 
 
-@dataclass(frozen=True)
-class _Call:
-    """What the two calls were given; only attributes are looked at, never values, so nothing waits for the device."""
+def _refusal(kkt: dict[str, Any], solve_cu_seqlens: torch.Tensor | None) -> str | None:
+    """Why the fused operator does not stand for these two calls, or None. Looks at attributes only, never at values,
+    so that nothing waits for the device."""
+    k, g, beta, cu_seqlens = (kkt.get(name) for name in ("k", "g", "beta", "cu_seqlens"))
+    if kkt.get("gk") is not None:
+        return "gk (a gate per key channel) is given"
+    if g is None or beta is None:
+        return f"{'g' if g is None else 'beta'} is None"
+    if kkt["output_dtype"] != torch.float32:
+        return f"A between the two is asked for in {kkt['output_dtype']}, not torch.float32"
+    if kkt["chunk_size"] not in CHUNK_SIZES:
+        return f"chunk_size is {kkt['chunk_size']}, the fused operator takes {CHUNK_SIZES}"
+    if k.dtype not in DTYPES or not 1 <= k.shape[-1] <= MAX_K:
+        return f"k has dtype {k.dtype} and K={k.shape[-1]}, the fused operator takes {DTYPES} and K<={MAX_K}"
+    if solve_cu_seqlens is not cu_seqlens:
+        return "kkt and solve are given different cu_seqlens"
+    if cu_seqlens is not None and k.shape[0] != 1:
+        return f"cu_seqlens is given with a batch of {k.shape[0]}, not 1"
+    return None
 
-    kkt: dict[str, Any]
-    solve_cu_seqlens: torch.Tensor | None
-    consumer: Consumer
 
-    def refusal(self) -> str | None:
-        """Why the fused operator does not stand for this pair of calls, or None."""
-        k, g, beta, cu_seqlens = (self.kkt.get(name) for name in ("k", "g", "beta", "cu_seqlens"))
-        if self.kkt.get("gk") is not None:
-            return "gk (a gate per key channel) is given"
-        if g is None or beta is None:
-            return f"{'g' if g is None else 'beta'} is None"
-        if self.kkt["output_dtype"] != torch.float32:
-            return f"A between the two is asked for in {self.kkt['output_dtype']}, not torch.float32"
-        if self.kkt["chunk_size"] not in CHUNK_SIZES:
-            return f"chunk_size is {self.kkt['chunk_size']}, the fused operator takes {CHUNK_SIZES}"
-        if k.dtype not in DTYPES or not 1 <= k.shape[-1] <= MAX_K:
-            return f"k has dtype {k.dtype} and K={k.shape[-1]}, the fused operator takes {DTYPES} and K<={MAX_K}"
-        if self.solve_cu_seqlens is not cu_seqlens:
-            return "kkt and solve are given different cu_seqlens"
-        if cu_seqlens is not None and k.shape[0] != 1:
-            return f"cu_seqlens is given with a batch of {k.shape[0]}, not 1"
+def _operator_arguments(consumer: Consumer, kkt: dict[str, Any], output_dtype: torch.dtype) -> dict[str, Any]:
+    """The consumer's chunk tables are left out: MindSpeed's miscount after an empty sequence; ours are remembered."""
+    g, beta = kkt["g"], kkt["beta"]
+    if consumer.head_first_k:  # only k is; the operator wants all three alike, and takes views
+        g, beta = g.transpose(1, 2), beta.transpose(1, 2)
+    # A consumer that transposes A next then finds it contiguous, and its copy is saved.
+    return dict(k=kkt["k"], g=g, beta=beta, cu_seqlens=kkt.get("cu_seqlens"), chunk_indices=None,
+                chunk_size=kkt["chunk_size"], output_dtype=output_dtype, head_first=consumer.head_first_k,
+                output_head_first=consumer.head_first_A)
+
+
+def _kernel_refusal(arguments: dict[str, Any]) -> str | None:
+    """Why no fused kernel takes the call where MindSpeed's own operators are the better fallback, or None."""
+    device = arguments["k"].device.type
+    if device not in HAS_ORIGINALS:
         return None
-
-    def fused(self, output_dtype: torch.dtype) -> torch.Tensor:
-        """The consumers' chunk tables are not used: MindSpeed's miscounts after an empty sequence; ours is cached."""
-        k, g, beta = (self.kkt[name] for name in ("k", "g", "beta"))
-        if self.consumer.head_first_k:  # only k is; the operator wants all three alike, and takes views
-            g, beta = g.transpose(1, 2), beta.transpose(1, 2)
-        return operator()(
-            k, g, beta, self.kkt.get("cu_seqlens"), self.kkt["chunk_size"], output_dtype,
-            head_first=self.consumer.head_first_k,
-        )
+    check_arguments(**arguments)
+    reasons = {path.name: path.refuse(paths.Call(**arguments)) for path in paths.PATHS
+               if path.name in FUSED_PATHS and device in path.devices}
+    return None if None in reasons.values() else "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
 def operator() -> Callable:

@@ -29,7 +29,8 @@ class _Watcher(importlib.abc.MetaPathFinder):
         if callback is None:
             return None
         for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
             if spec is not None:
                 _call_after_execution(spec.loader, callback)
                 return spec

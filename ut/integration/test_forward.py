@@ -4,11 +4,13 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+import types
 
 import pytest
 import torch
 
 from mindspeed_kkt_plugin import integration
+from mindspeed_kkt_plugin.integration import forward
 from mindspeed_kkt_plugin.integration.consumers import CONSUMERS
 from ut.integration.conftest import ROW
 
@@ -43,6 +45,16 @@ def test_operator_gets_the_consumers_arguments(consumer, stack, operator, layer_
     assert call["head_first"] is ROW[consumer].head_first_k
     assert call["g"].data_ptr() == inputs["g"].data_ptr(), "g was copied"
     assert call["g"].shape == (inputs["g"].mT.shape if call["head_first"] else inputs["g"].shape)
+
+
+@pytest.mark.parametrize("consumer", IDS)
+def test_saved_A_is_the_operators_own_result_without_a_copy(consumer, stack, operator, layer_inputs):
+    """L2, M2 and M3 transpose A next: the operator writes it that way, so that their `.contiguous()` does nothing."""
+    stack.load(consumer)
+    integration.install_direct()
+    saved = stack.forward_of(consumer)(**layer_inputs(consumer, dtype=torch.bfloat16))[2]
+    assert saved.is_contiguous() and saved.data_ptr() == operator[0]["out"].data_ptr()
+    assert saved.shape == ((1, 2, 100, 64) if ROW[consumer].head_first_A else (1, 100, 2, 64))
 
 
 @pytest.mark.parametrize("arch35", [False, True], ids=["arch32", "arch35"])
@@ -108,6 +120,23 @@ def test_solve_without_a_dtype_gives_fp32_like_the_original(stack, operator, lay
     integration.install_direct()
     stack.forward_of("L1")(**layer_inputs("L1", dtype=torch.bfloat16))
     assert operator[0]["output_dtype"] == torch.float32
+
+
+def test_where_no_fused_kernel_takes_the_call_the_originals_run(stack, operator, layer_inputs, caplog):
+    """On an NPU MindSpeed's own pair is the better fallback than ours; here the CPU plays the NPU."""
+    stack.load("L1")
+    integration.install_direct()
+    stack.monkeypatch.setattr(forward, "HAS_ORIGINALS", ("cpu",))
+    refusing = types.SimpleNamespace(name="portable", devices=("cpu",), refuse=lambda call: f"K is {call.k.shape[-1]}")
+    stack.monkeypatch.setattr(forward.paths, "PATHS", (refusing,))
+    inputs = layer_inputs("L1")
+    stack.forward_of("L1")(**inputs)
+    assert not operator and "portable: K is 16" in caplog.text
+    with pytest.raises(ValueError, match="g has shape"):
+        stack.forward_of("L1")(**inputs | {"g": inputs["g"][:, :50]})
+    refusing.refuse = lambda call: None
+    stack.forward_of("L1")(**inputs)
+    assert len(operator) == 1
 
 
 def test_P15_leaf_operators_are_untouched_and_solve_a_foreign_A_as_before(stack, operator, layer_inputs):

@@ -16,7 +16,7 @@ import pytest
 
 from mindspeed_kkt_plugin.integration.consumers import CONSUMERS
 from mindspeed_kkt_plugin.integration.pairing import why_unpaired_source
-from ut.integration.conftest import ROW
+from ut.integration.conftest import ROW, STACKS
 
 REPOSITORY = Path(__file__).parents[2]
 TREES = {"mindspeed": ["MINDSPEED_SRC"], "llm": ["MINDSPEED_SRC", "MINDSPEED_LLM_SRC"],
@@ -54,6 +54,11 @@ def commits(record_property):
             record_property(variable, head or "not a git checkout")
 
     return record
+
+
+def test_the_patching_cases_run_with_the_real_manager_too():
+    _need("MINDSPEED_SRC")
+    assert "real-manager" in STACKS
 
 
 CASES = [
