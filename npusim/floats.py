@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .errors import UnsupportedError
+
 STORAGE = {"i1": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64,
            "f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.float64}
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -41,20 +43,23 @@ def hf32(values: np.ndarray) -> np.ndarray:
 
 
 def cast(values: np.ndarray, source: str, target: str, mode: str, unsigned: bool) -> np.ndarray:
-    """`vcast`: float to float rounds to nearest even in storing; float to integer rounds as `mode` says."""
+    """`vcast`: to another float type rounds to nearest even in storing; to integers, and to whole numbers of the same
+    float type, rounds as `mode` says."""
     if source == "i1":
         return values.astype(np.float32) if target in FLOATS else values.astype(STORAGE[target])
     if target == "i1":
         return values != 0
-    if source in FLOATS and target not in FLOATS:
+    if source in FLOATS and (target not in FLOATS or target == source):
         how = {"rint": np.rint, "round": lambda x: np.trunc(x + np.copysign(0.5, x)), "floor": np.floor,
                "ceil": np.ceil, "trunc": np.trunc, "truncwithoverflow": np.trunc}[mode]
+        if target == source:  # to whole numbers of the same type
+            return how(values)
         info = np.iinfo(STORAGE[target])
         exact = how(values.astype(np.float64))
         return np.nan_to_num(np.clip(exact, info.min, info.max)).astype(STORAGE[target])
+    if source in FLOATS and mode != "rint" and not (source in ("f16", "bf16") and target == "f32"):
+        raise UnsupportedError(f"vcast from {source} to {target} with round_mode = <{mode}> is not modelled by npusim")
     if source not in FLOATS and unsigned:
         width = values.dtype.itemsize
         values = values.view(f"u{width}")
-    if target in FLOATS and mode in ("floor", "ceil", "trunc") and source in FLOATS:
-        return {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc}[mode](values)
     return values.astype(np.float64 if source == "i64" else np.float32) if target in FLOATS else values

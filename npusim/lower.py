@@ -117,11 +117,11 @@ class _Writer(ViewWriter):
                 self.affine(op)
             elif op.name.startswith("memref."):
                 self.memref(op)
-            elif op.name in ("scf.for", "scf.if"):
+            elif op.name in ("scf.for", "scf.if", "scf.while"):
                 getattr(self, op.name.replace(".", "_"))(op)
             elif op.name.startswith("hivm.hir."):
                 self.hivm(op)
-            elif op.name not in ("scf.yield", "return", "func.return", *IGNORED):
+            elif op.name not in ("scf.yield", "scf.condition", "block", "return", "func.return", *IGNORED):
                 raise self.unknown(op)
 
     def region(self, ops: list[Op], targets: list[str]) -> None:
@@ -176,6 +176,33 @@ class _Writer(ViewWriter):
         for ssa, name in zip(op.results, names, strict=True):
             final = self.bind(ssa)
             self.emit(f"{final} = {name}")
+
+    def scf_while(self, op: Op) -> None:
+        """Carried values go through the first region, which decides and passes on, then through the second."""
+        inside = op.text[op.text.index("(") + 1:op.text.index(") : ")]
+        pairs = [p.split(" = ") for p in split_top(inside, ",")]
+        self.flush()
+        names, passed = [self.fresh() for _ in pairs], [self.fresh() for _ in op.results]
+        for name, (_, start) in zip(names, pairs, strict=True):
+            self.emit(f"{name} = {self[start]}")
+        self.emit("while True:")
+        outer = dict(self.env)
+        self.depth += 1
+        self.env.update({ssa.strip(): name for name, (ssa, _) in zip(names, pairs, strict=True)})
+        self.block(op.regions[0])
+        self.scalar_ops += 1
+        self.flush()
+        test, *values = SSA.findall(op.regions[0][-1].text.split(" : ")[0])
+        if passed:
+            self.emit(f"{', '.join(passed)}, = {', '.join(self[v] for v in values)},")
+        self.emit(f"if not {self[test]}: break")
+        self.env = dict(outer)
+        block, *body = op.regions[1]
+        self.env.update(dict(zip(block.results, passed, strict=True)))
+        self.depth -= 1
+        self.region(body, names)
+        self.env = outer
+        self.env.update(dict(zip(op.results, passed, strict=True)))
 
     # scalars ----------------------------------------------------------------------------------------------------
     def arith(self, op: Op) -> None:

@@ -204,13 +204,16 @@ def _region(lines: list[str], i: int) -> tuple[list[Op], int, str]:
         line = lines[i].strip()
         if not line or line.startswith("//"):
             i += 1
+        elif line.startswith("^bb0("):  # what a loop's body is given
+            ops.append(Op("block", i + 1, [p.split(":")[0].strip() for p in split_top(line[5:line.rindex(")")], ",")]))
+            i += 1
         elif line.startswith("}"):
             return ops, i + 1, line[1:].strip()
         elif line.endswith("{"):
             op, (body, i, after) = _op(line[:-1].strip(), i + 1), _region(lines, i + 1)
             op.regions.append(body)
             while after.endswith("{"):  # } else {
-                if after.split()[0] != "else":
+                if after.split()[0] not in ("else", "do"):
                     raise UnsupportedError(f"line {i}: region {after!r} of {op.name} is not known")
                 body, i, after = _region(lines, i)
                 op.regions.append(body)

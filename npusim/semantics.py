@@ -44,7 +44,17 @@ def compute(instr, inputs: list, poisons: list, out: View):
             offset, *strides = inputs
             grid = np.indices(out.sizes, np.int64)
             return offset + sum(grid[i] * s for i, s in enumerate(strides)), None
+        if kind == "vflip":
+            axis = int(attrs["flip_axis"])
+            return np.flip(inputs[0], axis), None if poisons[0] is None else np.flip(poisons[0], axis)
+        if kind == "vinterleave":
+            return np.stack(inputs, -1).reshape(out.sizes), _interleaved(poisons, inputs[0].shape, out.sizes)
+        if kind == "vdeinterleave":
+            pick = slice(_channel(instr), None, int(attrs.get("channel_num", "2")))
+            return inputs[0][..., pick], None if poisons[0] is None else poisons[0][..., pick]
         if kind in ("vbrc", "copy", "load", "store"):
+            if attrs.get("atomic", "none") not in ("none", "NONE"):
+                raise UnsupportedError(f"line {instr.line}: atomic {kind} is not modelled by npusim.execute")
             return _like(inputs[0], instr), poisons[0]
         if kind == "vcast":
             values = cast(inputs[0], instr.ins[0].dtype, instr.outs[0].dtype, attrs.get("round_mode", "rint"),
@@ -75,6 +85,19 @@ def _elementwise(instr, kind: str, inputs: list):
     if kind in BINARY:
         return BINARY[kind](inputs[0], inputs[1])
     raise UnsupportedError(f"line {instr.line}: {kind} has no meaning in npusim.execute")
+
+
+def _interleaved(poisons, shape, sizes):
+    if all(p is None for p in poisons):
+        return None
+    return np.stack([np.zeros(shape, bool) if p is None else p for p in poisons], -1).reshape(sizes)
+
+
+def _channel(instr) -> int:
+    found = instr.attrs.get("index_mode", "ALL_CHANNELS").removeprefix("CHANNEL_")
+    if not found.isdigit():
+        raise UnsupportedError(f"line {instr.line}: vdeinterleave of {found} is not modelled by npusim")
+    return int(found)
 
 
 def _union(poisons: list):

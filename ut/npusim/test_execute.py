@@ -1,6 +1,8 @@
 """npusim.execute: what compiled kernels and single ops compute, op by op against numpy, kernels against float64."""
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -96,6 +98,45 @@ def test_casts_round_to_nearest_even():
         got = run_one(f"hivm.hir.vcast ins(%t0 : {{ins}}) outs(%o : {{out}}) round_mode = <{mode}>",
                       [("1x8xf32", ties)], "1x8xi32")
         assert np.array_equal(got, how(ties).astype(np.int32)), mode
+
+
+def test_rounding_to_whole_numbers_keeps_the_type():
+    x = np.array([0.5, 1.5, -0.5, -2.5, 2.4, -2.6, 7.0, 8.9], np.float32).reshape(1, 8)
+    for mode, how in (("round", lambda v: np.trunc(v + np.copysign(0.5, v))), ("floor", np.floor), ("rint", np.rint)):
+        got = run_one(f"hivm.hir.vcast ins(%t0 : {{ins}}) outs(%o : {{out}}) round_mode = <{mode}>", [("1x8xf32", x)],
+                      "1x8xf32")
+        assert np.array_equal(got, how(x)), mode
+
+
+def test_channels_of_the_last_axis():
+    x, y = floats(4, 8), floats(4, 8)
+    both = run_one("hivm.hir.vinterleave ins(%t0, %t1 : {ins}) outs(%o : {out}) interleave_channel_nums = 2",
+                   [("4x8xf32", x), ("4x8xf32", y)], "4x16xf32")
+    assert np.array_equal(both[:, ::2], x) and np.array_equal(both[:, 1::2], y)
+    odd = run_one("hivm.hir.vdeinterleave ins(%t0 : {ins}) outs(%o : {out}) channel_num = 2 index_mode = <CHANNEL_1>",
+                  [("4x16xf32", both)], "4x8xf32")
+    assert np.array_equal(odd, y)
+    assert np.array_equal(run_one("hivm.hir.vflip ins(%t0 : {ins}) outs(%o : {out}) flip_axis = 1", [("4x8xf32", x)],
+                                  "4x8xf32"), x[:, ::-1])
+
+
+def test_loops_with_a_condition_and_carried_values():
+    loop = ["%zero = arith.constant 0 : i32", "%one = arith.constant 1 : i32", "%at = arith.constant 0 : index",
+            "%r:2 = scf.while (%n = %zero, %s = %zero) : (i32, i32) -> (i32, i32) {",
+            "  %more = arith.cmpi slt, %n, %a1 : i32", "  scf.condition(%more) %n, %s : i32, i32", "} do {",
+            "^bb0(%n: i32, %s: i32):", "  %next = arith.addi %n, %one : i32", "  %sum = arith.addi %s, %next : i32",
+            "  scf.yield %next, %sum : i32, i32", "}",
+            f"memref.store %r#1, %a0[%at] : {ir.buffer('i32')}"]
+    out = np.zeros(1, np.int32)
+    assert run(parse_module(ir.program([ir.buffer("i32"), "i32"], loop)), 1, [out, 10]).findings == []
+    assert out[0] == 55
+
+
+def test_an_atomic_store_is_refused_by_name():
+    text = ir.one_op("hivm.hir.vadd ins(%t0, %t0 : {ins}, {ins}) outs(%o : {out})", ["8x64xf32"], "8x64xf32")
+    atomic = re.sub(r"(hivm\.hir\.store .*)", r"\1 atomic = <add>", text)
+    with pytest.raises(UnsupportedError, match="atomic store"):
+        run(parse_module(atomic), 1, [np.zeros(512, np.float32), np.zeros(512, np.float32)])
 
 
 def test_a_reduction_without_meaning_is_named():
