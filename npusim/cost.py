@@ -159,6 +159,8 @@ class CostModel:
             return Cost(outs[0].numel * outs[0].bits / 8 / m.l1_write_bytes.value + 8, 16)
         gm = ins[0] if kind in ("load", "nd2nz") else outs[0]
         rows, row = _rows(gm)
+        if kind == "fixpipe":  # goes row by row, also where rows touch
+            rows, row = gm.numel // gm.sizes[-1] if gm.sizes[-1] else 0, gm.sizes[-1] * gm.bits / 8
         rate = m.fixpipe_bytes.value if kind == "fixpipe" else m.gm_bytes.value
         size = rows * row
         if rows == 0 or size == 0:
