@@ -6,4 +6,10 @@ from .cli import main
 
 if __name__ == "__main__":  # guarded: report's worker processes import this module again
     os.environ.pop("TRITON_INTERPRET", None)  # kernels of the interpreter have no compiled form
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe had enough (head): not an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)

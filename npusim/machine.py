@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from .backend import TARGETS
 from .errors import UnsupportedError
 
 SPEC = "Ascend/AscendNPU-IR bishengir/include/bishengir/Dialect/HACC/Targets/NPUTargetSpec.td"
@@ -77,11 +78,7 @@ def _cores(cube: int) -> dict[str, Number]:
     return {"cube_cores": Number(cube, "cores", SPEC), "vector_cores": Number(2 * cube, "cores", SPEC)}
 
 
-TABLE: dict[str, Machine] = {
-    **{f"Ascend{name}": Machine(**_cores(24))
-       for name in ("910B1", "910B2", "910B2C", "910_9381", "910_9382", "910_9391", "910_9392")},
-    **{f"Ascend{name}": Machine(**_cores(20)) for name in ("910B3", "910B4", "910_9362", "910_9363", "910_9372")},
-}
+TABLE: dict[str, Machine] = {target: Machine(**_cores(cube)) for target, cube in TARGETS.items()}
 
 
 def machine(target: str) -> Machine:
