@@ -34,7 +34,7 @@ def build(dtype: str, target: str, mindspeed_src: str | None, workers: int, opti
     for op in ops:  # compile once here, so that the workers find every program that does not depend on the shape
         _compiled(op, shapes[0], dtype, target, mindspeed_src, options if op == "fused" else {})
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        totals = list(pool.map(_total_us, jobs))
+        totals = list(pool.map(total_us, jobs))
     found = {(op, shape, kind): us for (op, shape, kind, *_), us in zip(jobs, totals, strict=True)}
     hbm = machine(target).hbm_tbytes.value * 1e12
     rows = [_row(shape, {op: found[op, shape, dtype] for op in ops}, dtype, hbm) for shape in shapes]
@@ -50,7 +50,8 @@ def _compiled(op, shape, dtype, target, mindspeed_src, options):
     return plan, [compile_launch(launch, target, options) for launch in plan.launches]
 
 
-def _total_us(job) -> float:
+def total_us(job: tuple) -> float:
+    """Estimated device time of (op, shape, dtype, target, mindspeed_src, options), compiled first."""
     op, shape, dtype, target, mindspeed_src, options = job
     plan, compiled = _compiled(op, shape, dtype, target, mindspeed_src, options)
     return estimate_plan(plan, compiled, target).total_us
