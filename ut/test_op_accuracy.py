@@ -140,3 +140,11 @@ def test_repeated_calls_are_bit_identical(device):
     first = fused(*inputs.args)
     for _ in range(2 if device == "cpu" else 20):
         assert torch.equal(fused(*inputs.args), first)
+
+
+@pytest.mark.parametrize("step", [-60.0, 60.0], ids=["falling", "rising"])
+def test_log_decay_differences_are_clamped_at_50_like_mindspeeds(step, device):
+    k = torch.ones(1, 2, 1, 1, device=device)
+    g = torch.tensor([0.0, step], device=device)[None, :, None]
+    out = fused(k, g, None, None, 16)[0, 1, 0, 0].double().item()
+    assert out == pytest.approx(-torch.tensor(50.0 if step > 0 else -50.0).double().exp().item(), rel=1e-5)

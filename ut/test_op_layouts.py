@@ -140,16 +140,17 @@ def test_torch_modes_change_nothing(mode, device):
 
 
 def test_offsets_beyond_32_bits(device):
-    """Batch strides of more than 2^31 elements, in a buffer whose pages stay untouched outside the two samples."""
-    inputs = make_inputs("random", B=2, T=16, H=1, K=16, chunk_size=16, device=device, dtype=torch.bfloat16)
-    stride = 2**31 + 64
-    k = torch.empty(stride + 1024, dtype=torch.bfloat16, device=device).as_strided((2, 16, 1, 16), (stride, 16, 16, 1))
-    k.copy_(inputs.k)
-    plain, _ = portable.plan(*inputs.args[:3], None, None, **_options())
+    """The third sample starts beyond 2^31 elements while each stride fits; pages between the samples stay untouched."""
+    inputs = make_inputs("random", B=3, T=16, H=1, K=16, chunk_size=16, device=device, dtype=torch.bfloat16)
+    stride = 2**30 + 64
+
+    def spread(shape):
+        return torch.empty(2 * stride + 256, dtype=torch.bfloat16, device=device).as_strided(shape, (stride, 16, 16, 1))
+
+    k = spread(inputs.k.shape).copy_(inputs.k)
     out, (launch,) = portable.plan(k, inputs.g, inputs.beta, None, None, **_options())
-    far = torch.empty(stride + 1024, dtype=torch.bfloat16, device=device).as_strided(out.shape, (stride, 16, 16, 1))
+    far = spread(out.shape)
     replace(launch, args={**launch.args, "out": far, "out_stride_b": stride}).run()
-    assert far.shape == plain.shape
     assert_accurate(far, exact(inputs), inputs)
 
 
