@@ -44,6 +44,8 @@ class DataEngine(Queues):
         if 0 in out.sizes:
             return
         if instr.name == "nd2nz":
+            if inputs[0].ndim != 2 or len(out.sizes) != 4:
+                raise UnsupportedError(f"line {instr.line}: nd2nz of {inputs[0].ndim} axes is not modelled by npusim")
             rows, columns = out.sizes[1] * out.sizes[2], out.sizes[0] * out.sizes[3]
             if inputs[0].shape[0] > rows or inputs[0].shape[1] > columns:
                 self.faults.report("out_of_bounds", access, f"puts {inputs[0].shape} elements into a tile of {out.mem} "

@@ -13,6 +13,8 @@ from .errors import NpusimError
 from .lower import lower
 from .parse import Module
 
+MOST_BLOCKS = 65535  # triton-ascend docs/en/programming_guide.md
+
 
 class Mailbox:
     """Cross-core flags of one block: what was set and not yet waited for, per flag and per setter or receiver.
@@ -114,8 +116,8 @@ def blocks_of(grid) -> tuple[int, tuple[int, int, int]]:
     axes = (grid,) if isinstance(grid, int) else tuple(grid)
     axes = (*axes, 1, 1)[:3]
     total = axes[0] * axes[1] * axes[2]
-    if total < 1:
-        raise NpusimError(f"grid {grid!r} has no block")
+    if not 1 <= total <= MOST_BLOCKS:
+        raise NpusimError(f"grid {grid!r} has {total} blocks; a launch takes 1 to {MOST_BLOCKS}")
     return total, axes
 
 

@@ -290,6 +290,10 @@ class _Writer(ViewWriter):
 
     def tensor_op(self, op: Op, kind: str) -> None:
         self.no_condition(op)
+        for key, allowed in (("init_out_buffer", "false"), ("is_signed", "true"), ("isSigned", "true"),
+                             ("unsigned_src", "false"), ("transpose", "[]")):
+            if op.attrs.get(key, allowed) != allowed:
+                raise self.unknown(op, f"with {key} = {op.attrs[key]} is not modelled by npusim")
         ins, outs = op.groups.get("ins", []), op.groups.get("outs", [])
         pipe = MOVES.get(kind, V)
         if kind == "load" and outs[0][1].space == "cbuf" or kind == "vbrc" and outs[0][1].space == "cbuf":

@@ -30,8 +30,6 @@ def axes(text: str) -> tuple[int, ...]:
 def compute(instr, inputs: list, poisons: list, out: View):
     """(values, poison or None) of a vector op or transfer with one output."""
     kind, attrs = instr.name, instr.attrs
-    if "transpose" in attrs:
-        raise UnsupportedError(f"line {instr.line}: {kind} with an inline transpose is not modelled by npusim")
     with np.errstate(all="ignore"):
         if kind == "vsel":
             return _select(inputs, poisons)
@@ -55,6 +53,8 @@ def compute(instr, inputs: list, poisons: list, out: View):
         if kind in ("vbrc", "copy", "load", "store"):
             if attrs.get("atomic", "none") not in ("none", "NONE"):
                 raise UnsupportedError(f"line {instr.line}: atomic {kind} is not modelled by npusim.execute")
+            if kind != "vbrc" and inputs[0].shape != out.sizes:
+                raise ValueError("a transfer keeps the shape")
             return _like(inputs[0], instr), poisons[0]
         if kind == "vcast":
             values = cast(inputs[0], instr.ins[0].dtype, instr.outs[0].dtype, attrs.get("round_mode", "rint"),

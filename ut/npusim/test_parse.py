@@ -68,8 +68,10 @@ def test_operands_attributes_and_brackets_of_hivm_ops(gram):
     ("hivm.hir.vquantise ins(%x : f32) outs(%y : f32)", "hivm.hir.vquantise"),
     ("%x = tensor.empty() : tensor<4xf32>", "tensor.empty"),
     ("%x = arith.mystery %gridx : i32", "arith.mystery"),
+    ("hivm.hir.vmax ins(%gridx : i32) outs(%gridy : i32) is_signed = false", "is_signed = false"),
+    ("hivm.hir.load ins(%gridx : i32) outs(%gridy : memref<4xf32>) init_out_buffer = true", "init_out_buffer = true"),
     ("hivm.hir.set_flag[<PIPE_V2>, <PIPE_V>, <EVENT_ID0>]", "PIPE_V2"),
-], ids=["vector-op", "dialect", "arith", "pipe"])
+], ids=["vector-op", "dialect", "arith", "unsigned", "fill", "pipe"])
 def test_an_unknown_op_is_one_line_that_names_it(line, named):
     module = parse_module(ir.program([], [line]))
     with pytest.raises(UnsupportedError, match=named) as caught:

@@ -168,6 +168,12 @@ def test_unknown_targets_and_ops_without_a_cost_are_named(gram):
         estimate(parse_module(text), 1, [Meta(512), Meta(512)])
 
 
+@pytest.mark.parametrize("grid", [0, (65536,), (256, 256)], ids=str)
+def test_a_grid_that_no_launch_takes_is_refused(gram, grid):
+    with pytest.raises(NpusimError, match="a launch takes 1 to 65535"):
+        estimate(gram, grid, gram_arguments())
+
+
 def test_the_trace_opens_in_a_trace_viewer_and_pipes_never_do_two_things(gram):
     timing = estimate(gram, 24, gram_arguments(), trace=True)
     assert {e["pid"] for e in timing.trace} == {"cube", "vector0", "vector1"}
