@@ -5,7 +5,7 @@ The numbers are machine.py's; how many hardware instructions an op expands to fo
 """
 from __future__ import annotations
 
-from math import ceil, log2, prod
+from math import ceil, gcd, log2, prod
 
 from .errors import UnsupportedError
 from .machine import Machine
@@ -51,7 +51,7 @@ class CostModel:
         if kind == "vreduce":
             return self.reduce(ins[0], _axes(instr.attrs["reduce_dims"]))
         if kind == "vtranspose":
-            return self.transpose(ins[0], _axes(instr.attrs["permutation"]))
+            return self.transpose(ins[0], out, _axes(instr.attrs["permutation"]))
         if kind == "vbrc":
             return self.broadcast(ins[0], out, _axes(instr.attrs.get("broadcast_dims", "[]")))
         if kind == "varange":
@@ -141,15 +141,24 @@ class CostModel:
         total = src.numel * bytes_ / self.m.vector_bytes.value
         return Cost(2 * total + rows + (folds + 1) * self.head, (folds + 1) * (self.vector_after + 20))
 
-    def transpose(self, src: View, order) -> Cost:
-        """Last axis kept: one copy instruction per step of the shorter axis. Otherwise vnchwconv at 128 bytes a cycle,
-        twice for 32-bit types."""
+    def transpose(self, src: View, out: View, order) -> Cost:
+        """Last axis kept: one copy instruction per step of the shorter axis. Otherwise vnchwconv plane by plane: tiles
+        of 16 pieces of 32 bytes at 128 bytes a cycle, and 32 addresses to set up per instruction."""
         if order[-1] == len(order) - 1:
             rows, row = src.numel // src.sizes[-1], src.sizes[-1] * src.bits / 8
             copies = rows * max(1, ceil(row / self.m.ub_move_bytes.value))
             return Cost(self.head + max(copies, min(src.sizes[:-1]) * self.step), self.vector_after + 4)
-        passes = 2 if src.bits == 32 else 1
-        return Cost(passes * (self.head + src.numel * src.bits / 8 / 128), passes * (self.vector_after + 7))
+        per_block = max(1, 256 // src.bits)
+        rows, columns = ceil(src.sizes[order[-1]] / 16), ceil(src.sizes[-1] / per_block)
+        planes = src.numel // (src.sizes[order[-1]] * src.sizes[-1])
+        cycles = max(rows, columns) * 4 * self.spread(max(out.strides[:-1], default=1) * out.bits // 256)
+        plane = min(rows, columns) * max(cycles, self.m.transpose_setup.value) + self.vector_after
+        return Cost(planes * plane + self.head, self.vector_after + 7)
+
+    def spread(self, blocks: int) -> float:
+        """How often 8 pieces of 32 bytes, `blocks` such pieces apart, fall on the same bank groups when written."""
+        groups = int(self.m.bank_groups.value)
+        return max(1.0, 8 * gcd(blocks, groups) / groups) if blocks else 1.0
 
     # transfers -----------------------------------------------------------------------------------------------------
     def move(self, instr, ins, outs) -> Cost:

@@ -46,6 +46,7 @@ class Machine:
     vector_latency: Number = Number(15, "cycles", f"{PIPE}: vecDelay_, before each instruction's own delay")
     vector_head: Number = Number(1, "cycles", f"{ADD}: a dependent op takes 22 beyond its repeats, delays included")
     vector_step: Number = Number(12, "cycles", "assumed: least time of an instruction in a loop of the op library")
+    transpose_setup: Number = Number(64, "cycles", "assumed: 32 addresses of a vnchwconv, one scalar operation each")
     bank_groups: Number = Number(16, "32-byte columns", f"{ADD}: two sources in the same bank groups halve the rate")
     gm_read_latency: Number = Number(500, "cycles", f"{ADD}, case 1: two 8 KB loads in 701 cycles of MTE2, less bytes")
     l2_read_latency: Number = Number(307, "cycles", f"{GM}; used for workspace, which was just written")
