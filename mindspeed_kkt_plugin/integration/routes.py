@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from . import log
 from .consumers import CONSUMERS, Consumer
-from .forward import consumer_of, wrapper_for
+from .forward import consumer_of, is_fused_forward, wrapper_for
 from .imports import namespace, stop_watching, when_imported
 
-FEATURES = "mindspeed.features_manager.features_manager"
 MM_PATCHES = "mindspeed_mm.patchs.patch_manager"
 MM_SWITCH = "use_fused_gdn_kkt_solve"  # model.patch.<this>: true, in MindSpeed-MM's Megatron YAML
 _undo: list[Callable[[], None]] = []  # in order of installing
@@ -32,9 +31,9 @@ def install() -> bool:
     except ImportError as error:
         log.logger.warning("MindSpeed cannot be imported (%s): --use-fused-gdn-kkt-solve is not installed", error)
         return False
-    if any(isinstance(feature, FusedGdnKktSolveFeature) for feature in manager.FEATURES_LIST):
-        return True
     feature = FusedGdnKktSolveFeature()
+    if any(other.feature_name == feature.feature_name for other in manager.FEATURES_LIST):
+        return True  # ours from before, or a MindSpeed that has the feature itself
     _keep_in_every_list(manager, feature)
     when_imported(MM_PATCHES, _offer_to_mm)
     _undo.append(lambda: stop_watching(MM_PATCHES))
@@ -142,18 +141,13 @@ def uninstall() -> None:
         current = namespace(module).get(consumer.function)
         if consumer_of(current) != consumer.id:
             continue
-        if not _is_ours(current):
+        if not is_fused_forward(current):
             log.once(consumer, "another decorator was put around the fused forward; it cannot be taken out")
             continue
         _rebind(consumer.function, current, current.__wrapped__)
     while _undo:
         _undo.pop()()
     log.forget()
-
-
-def _is_ours(function: object) -> bool:
-    """functools.wraps copies our mark onto decorators above ours; only our own code has this name."""
-    return getattr(getattr(function, "__code__", None), "co_name", "") == "fused_forward"
 
 
 def _remove_from_manager(consumer: Consumer) -> None:
