@@ -128,7 +128,7 @@ def measure(device: str, seq_len: int, out: Path, step=lambda text: None) -> dic
             rounded, _ = layer.run(tokens, lambda x, A=once: chunked_attention(x, A))
             bound = LAYER_ROUNDING_FACTOR * _relative(rounded, own_output)
         worst = _relative(output, own_output)
-        report["comparisons"].append({"what": f"layer output against transformers, {name} A", "worst": worst,
+        report["comparisons"].append({"what": f"layer output against transformers, {name}", "worst": worst,
                                       "mean": _mean_relative(output, own_output), "bound": bound, "ok": worst <= bound})
         picture = fused if picture is None else picture
     step("picture")

@@ -24,7 +24,7 @@ def draw(path: Path, errors: dict[str, torch.Tensor], A: torch.Tensor, title: st
     left.grid(True, which="major", alpha=0.3)
     left.legend(fontsize=8)
 
-    values = A.double().cpu()
+    values = A.double().cpu().numpy()
     image = right.imshow(values, cmap="RdBu_r", norm=SymLogNorm(1e-3, vmin=-1, vmax=1), interpolation="nearest")
     right.set_title("A = (I + L)⁻¹ of chunk 0, head 0")
     right.set_xlabel("column j")
