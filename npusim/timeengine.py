@@ -104,7 +104,8 @@ class TimeEngine:
         """L1->L0 on MTE1 and the product on M, with the event ids that the op carries for them."""
         wait_a, wait_b, set_a, set_b, turn, *back = sync
         self.enqueue(instr, MTE1)
-        moved, product, slices = self.model.mmad(instr, c.sizes[1] * c.sizes[2], k, n)  # the library multiplies all rows
+        # The library multiplies all rows of the accumulator.
+        moved, product, slices = self.model.mmad(instr, c.sizes[1] * c.sizes[2], k, n)
         for event in (wait_a, wait_b):
             if event != -1:
                 self.pipe_wait(MTE2, MTE1, event)
