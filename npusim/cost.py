@@ -151,12 +151,15 @@ class CostModel:
         per_block = max(1, 256 // src.bits)
         rows, columns = ceil(src.sizes[order[-1]] / 16), ceil(src.sizes[-1] / per_block)
         planes = src.numel // (src.sizes[order[-1]] * src.sizes[-1])
-        cycles = max(rows, columns) * 4 * self.spread(max(out.strides[:-1], default=1) * out.bits // 256)
+        read = src.strides[order[-1]] * src.bits // 256  # 16 rows of 32 bytes, written as 8 rows of 64 for 32 bits
+        written = out.strides[order.index(len(order) - 1)] * out.bits // 256
+        wide = 2 if src.bits == 32 else 1
+        cycles = max(rows, columns) * 4 * max(self.spread(read), self.spread(written) / wide)
         plane = min(rows, columns) * max(cycles, self.m.transpose_setup.value) + self.vector_after
         return Cost(planes * plane + self.head, self.vector_after + 7)
 
     def spread(self, blocks: int) -> float:
-        """How often 8 pieces of 32 bytes, `blocks` such pieces apart, fall on the same bank groups when written."""
+        """How often 8 pieces of 32 bytes, `blocks` such pieces apart, have to queue for their bank groups."""
         groups = int(self.m.bank_groups.value)
         return max(1.0, 8 * gcd(blocks, groups) / groups) if blocks else 1.0
 
