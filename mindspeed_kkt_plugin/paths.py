@@ -70,9 +70,13 @@ class Path:
             reason = "on the CPU it needs Triton's interpreter (TRITON_INTERPRET=1 before triton is imported)"
         if reason is None:
             reason = _broken.get((self.name, call.kind))
-        if reason is None:
-            reason = module.refuse(*_plan_arguments(call), **_plan_options(call))
-        return reason
+        if reason is not None:
+            return reason
+        try:
+            options = _plan_options(call)
+        except Exception as error:  # Triton is there, but not a driver that knows this device
+            return f"the device's cores cannot be counted: {type(error).__name__}: {error}"
+        return module.refuse(*_plan_arguments(call), **options)
 
     def run(self, call: Call) -> torch.Tensor:
         if self.module is None:

@@ -90,6 +90,14 @@ def test_memory_around_the_inputs_is_never_read_into_results(T, device):
     assert torch.equal(out, fused(*clean.args))
 
 
+@pytest.mark.parametrize("B", [1, 3])
+@pytest.mark.parametrize("chunk_size", [16, 32, 64])
+@pytest.mark.parametrize("T", [1, 2, 3])
+def test_shortest_sequences(T, chunk_size, B, device):
+    inputs = make_inputs("cosine_50", B=B, T=T, H=1, K=8, chunk_size=chunk_size, device=device)
+    assert_accurate(fused(*inputs.args), exact(inputs), inputs)
+
+
 def test_a_nan_token_spoils_its_own_chunk_only_and_no_row_sixteen_before(device):
     inputs = make_inputs("random", T=128, H=1, K=16, device=device)
     clean = fused(*inputs.args)

@@ -126,6 +126,15 @@ def test_a_refusing_kernel_gives_its_reason(inputs, fresh, monkeypatch):
     assert status()["last"] == {"path": "two_call", "why": "portable: too odd"}
 
 
+def test_a_driver_that_cannot_count_cores_is_a_reason_not_a_crash(inputs, fresh, monkeypatch):
+    def count(device):
+        raise RuntimeError("0 active drivers")
+
+    monkeypatch.setattr(paths, "num_cores", count)
+    assert_accurate(fused(*inputs.args), exact(inputs), inputs)
+    assert status()["last"]["path"] == "torch" and "0 active drivers" in status()["last"]["why"]
+
+
 def test_forcing_a_path_that_cannot_run_is_an_error(inputs, device, monkeypatch):
     monkeypatch.setenv("MINDSPEED_KKT_PATH", "portable" if device == "npu" else "ascend")
     with pytest.raises(RuntimeError, match="cannot take this call: .*" + device):
