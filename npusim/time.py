@@ -138,13 +138,13 @@ def _collect(module: Module, chip: Machine, buffers, engines, blocks: int) -> Ti
     floors = {"hbm": gm["hbm"] / hbm,
               "l2": (gm["read"] + gm["written"] + gm["workspace"]) / (chip.l2_tbytes.value * 1e6)}
     start = chip.kernel_start_us.value + waves * chip.block_start_us.value
-    bound = max(floors, key=floors.get)
-    body = max(body, floors[bound])
+    limit = _critical(engines[slowest], spans[slowest], body, floors, hertz)
+    body = max(body, *floors.values())
     return Timing(us=start + body, launch_us=chip.launch_us.value, block_us=spans[slowest], waves=waves,
                   pipes=_shares(engines[slowest], spans[slowest] * hertz),
                   waits={f"{e.name} {why}": cycles / hertz for e in engines[slowest].values()
                          for why, cycles in sorted(e.waits.items(), key=lambda w: -w[1]) if cycles >= 1},
-                  gm_bytes=gm, floor_us=floors, critical=_critical(engines[slowest], spans[slowest], floors, hertz),
+                  gm_bytes=gm, floor_us=floors, critical=limit,
                   per_iteration=_per_iteration(engines[slowest]), trace=_trace(engines[slowest], hertz))
 
 
@@ -152,9 +152,9 @@ def _shares(cores, cycles: float) -> dict[str, float]:
     return {f"{e.name}.{PIPES[p]}": e.busy[p] / cycles for e in cores.values() for p in range(1, 7) if e.counts[p]}
 
 
-def _critical(cores, span: float, floors, hertz: float) -> str:
+def _critical(cores, span: float, body: float, floors, hertz: float) -> str:
     name, floor = max(floors.items(), key=lambda item: item[1])
-    if floor >= span:
+    if floor >= body:
         return f"{name.upper()} bandwidth"
     shares = _shares(cores, span * hertz)
     busiest = max(shares, key=shares.get, default="")
