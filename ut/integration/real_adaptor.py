@@ -54,6 +54,7 @@ def prepare(stack: str) -> None:
     sys.meta_path.insert(0, _Fabricator())
     torch.npu = MagicMock()
     torch.npu.Stream = torch.Stream
+    torch.ops.npu = real_tree.ref.npu_ops
     real_tree.silent_triton()
     names = {"mindspeed": [], "llm": ["MINDSPEED_LLM_SRC"], "mm": ["MINDSPEED_MM_SRC"]}[stack]
     sys.path[:0] = [os.environ[name] for name in (*names, "MINDSPEED_SRC", "MEGATRON_SRC")]
@@ -77,27 +78,35 @@ def megatron_parses_the_flag() -> bool:
     return parse_args().use_fused_gdn_kkt_solve
 
 
-def run_l1() -> dict:
-    """L1 fused, fused again after MindSpeed-LLM's repatch, and undone; kernels are the torch operators by now."""
-    from mindspeed_llm.tasks import megatron_adaptor_v2
-
+def run_layers(stack: str, consumers: list[str]) -> dict:
+    """Each consumer fused, fused again after MindSpeed-LLM's repatch, and undone, with torch operators for kernels."""
     from mindspeed_kkt_plugin import integration
+    from mindspeed_kkt_plugin.integration.consumers import CONSUMERS
 
-    module = importlib.import_module("mindspeed_llm.tasks.models.transformer.chunk_gated_delta_rule")
-    results = [real_tree.run_layer(module, "L1", False)]
-    pair_calls = [real_tree.calls["solve_tril"]]
-    megatron_adaptor_v2.repatch({})
-    results.append(real_tree.run_layer(module, "L1", False))
-    pair_calls.append(real_tree.calls["solve_tril"])
+    modules = {c.id: importlib.import_module(c.module) for c in CONSUMERS if c.id in consumers}
+
+    def run_all():
+        found, solve_calls = {}, 0
+        for consumer, module in modules.items():
+            found[consumer] = real_tree.run_layer(module, consumer, False)
+            solve_calls += real_tree.calls["solve_tril"]
+        return found, solve_calls
+
+    runs = [run_all()]
+    if stack == "llm":
+        importlib.import_module("mindspeed_llm.tasks.megatron_adaptor_v2").repatch({})
+        runs.append(run_all())
     integration.uninstall()
-    results.append(real_tree.run_layer(module, "L1", False))
-    pair_calls.append(real_tree.calls["solve_tril"])
-    equal = all(torch.equal(results[0][name], other[name]) for other in results[1:] for name in other)
-    return {"bit_equal": equal, "solve_calls_fused_repatched_undone": pair_calls}
+    runs.append(run_all())
+    first = runs[0][0]
+    equal = all(torch.equal(first[consumer][name], value)
+                for results, _ in runs[1:] for consumer, result in results.items() for name, value in result.items())
+    return {"bit_equal": equal, "solve_calls_until_undone": [calls for _, calls in runs]}
 
 
 def load_megatron_gdn_of_mm() -> None:
     real_tree.skip_unrelated_package()  # its FSDP part needs another torch
+    real_tree.replace_kernels("mm")
     importlib.import_module("mindspeed_mm.mcore.models.qwen3_5.gated_delta_net")
 
 
@@ -132,9 +141,8 @@ def main(stack: str, order: str) -> dict:
     registered = MindSpeedPatchesManager.patches_info
     found |= {"targets": len(registered), "ours": [t for t in registered if "gated_delta_rule" in t]}
     found["states"] = {row["id"]: row["state"] for row in integration.status()["consumers"]}
-    if stack == "llm" and order != "off":
-        found |= run_l1()
-    return found
+    active = [consumer for consumer, state in found["states"].items() if state == "active"]
+    return found | (run_layers(stack, active) if active else {})
 
 
 if __name__ == "__main__":
