@@ -26,7 +26,11 @@ class Access:
 
 
 class Memory:
-    """A byte-addressed memory. `report(kind, access, text, other stamp)` receives findings."""
+    """A byte-addressed memory. `report(kind, access, text, other stamp)` receives findings; shared: global memory.
+
+    Of several reads of a byte by one pipe only the last is kept, also across blocks: a later write that is not ordered
+    after an earlier read of them is then found only through the last one.
+    """
 
     def __init__(self, name: str, data: np.ndarray, report, written: bool = False, shared: bool = False) -> None:
         self.name, self.data, self.report, self.shared = name, data, report, shared
