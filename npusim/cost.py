@@ -9,7 +9,7 @@ from math import ceil, gcd, log2, prod
 
 from .errors import UnsupportedError
 from .machine import Machine
-from .parse import BITS
+from .mlir_text import BITS
 from .views import View, k_slices
 
 # Own delay of an instruction after its last repeat; SLOW: cycles a repeat where not 1 (hicann/pypto VEC_VALU_TAB).

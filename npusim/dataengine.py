@@ -8,7 +8,7 @@ import numpy as np
 
 from .errors import NpusimError, UnsupportedError
 from .memory import Access, Memory
-from .parse import BITS
+from .mlir_text import BITS
 from .queues import Queues
 from .semantics import compute, from_fractal, product, to_fractal
 from .views import FIX, MTE1, MTE2, M, S, View, k_slices

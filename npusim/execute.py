@@ -16,7 +16,8 @@ from .findings import Faults, RunResult
 from .floats import STORAGE
 from .machine import machine
 from .memory import Memory
-from .parse import BITS, Module
+from .mlir_text import BITS
+from .parse import Module
 from .views import CORE_NAMES, Meta, View
 
 SPACES = {"ub": "UB_SIZE", "cbuf": "L1_SIZE", "cc": "L0C_SIZE"}

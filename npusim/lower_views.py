@@ -8,7 +8,8 @@ import re
 from itertools import combinations, count
 from math import prod
 
-from .parse import BITS, MemRef, Op, closing, parse_type, split_top
+from .mlir_text import BITS, MemRef, closing, parse_type, split_top
+from .parse import Op
 from .views import S
 
 SSA = re.compile(r"%[\w.$-]+(?:#\d+)?")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .floats import STORAGE, from_storage, to_storage
-from .parse import BITS
+from .mlir_text import BITS
 from .views import View
 
 INDEX_BITS, PIPE_BITS = 32, 6

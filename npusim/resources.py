@@ -8,7 +8,8 @@ import re
 from dataclasses import asdict, dataclass
 
 from .errors import UnsupportedError
-from .parse import BITS, Func, MemRef, Module, Op, parse_module, parse_type
+from .mlir_text import BITS, MemRef, parse_type
+from .parse import Func, Module, Op, parse_module
 
 # Memory space in the IR -> name in the target's limits. L0A and L0B are filled inside mmadL1 and not planned here.
 SPACES = {"ub": "UB", "cbuf": "L1", "ca": "L0A", "cb": "L0B", "cc": "L0C"}

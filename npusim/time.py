@@ -24,7 +24,8 @@ from .cost import CostModel
 from .engine import Mailbox, blocks_of, check_arguments, layout, run_block
 from .errors import NpusimError
 from .machine import Machine, machine
-from .parse import BITS, Module, parse_module
+from .mlir_text import BITS
+from .parse import Module, parse_module
 from .timeengine import Gm, TimeEngine
 from .views import CORE_NAMES, FIX, MTE2, PIPES, M, Meta, V, View
 

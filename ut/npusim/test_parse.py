@@ -12,7 +12,8 @@ from npusim.errors import NpusimError, UnsupportedError
 from npusim.floats import bf16_bits, hf32
 from npusim.isolate import call
 from npusim.lower import lower
-from npusim.parse import MemRef, parse_module, parse_type
+from npusim.mlir_text import MemRef, parse_type
+from npusim.parse import parse_module
 from ut.npusim import ir, kernels
 
 INTS = st.integers(-2**31, 2**31 - 1)
