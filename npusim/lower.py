@@ -1,7 +1,8 @@
 """Turns a device function of the IR into a Python generator: scalars run for real, every other op becomes a call.
 
 The same generator feeds execute.py (data, order) and time.py (durations), so the two cannot drift apart. An op that
-has no entry in the tables (here, scalars.py, lower_hivm.py) stops here with its name. The generator yields where an engine has to wait for another one.
+has no entry in the tables (here, in scalars.py and lower_hivm.py) stops here with its name. The generator yields where
+an engine has to wait for another one.
 """
 from __future__ import annotations
 
