@@ -103,7 +103,7 @@ def plot(results: dict, clock: str, path: Path, title: str) -> None:
         times = [clocks[clock][name] for clocks in results.values()]
         middle = [t.median_us for t in times]
         spread = [[t.median_us - t.min_us for t in times], [t.max_us - t.median_us for t in times]]
-        axes.errorbar(range(len(labels)), middle, yerr=spread, marker=marker, capsize=3, linewidth=1, label=name)
+        axes.errorbar(range(len(labels)), middle, yerr=spread, fmt=marker, capsize=3, label=name)
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=8)
     axes.set_yscale("log")
     axes.set_ylabel("µs, median; bars from fastest to slowest sample")

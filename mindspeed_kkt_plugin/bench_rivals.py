@@ -5,6 +5,7 @@ Every maker takes (k, g, beta) and returns a call without arguments; g is in nat
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 
 import torch
@@ -24,6 +25,18 @@ def _import(name: str, package: str):
         raise SystemExit(f"--against needs {package}: cannot import {name} ({error})") from error
 
 
+def _fla(name: str):
+    """A module of FLA's, its tuners emptied: they are keyed by heads, not length, so each shape gets its own tuning."""
+    os.environ.setdefault("FLA_CACHE_RESULTS", "0")  # nor may an earlier process choose
+    module = _import(name, "fla-core")
+    for kernel in vars(module).values():
+        while kernel is not None:
+            if hasattr(kernel, "configs") and isinstance(getattr(kernel, "cache", None), dict):
+                kernel.cache.clear()
+            kernel = getattr(kernel, "fn", None)
+    return module
+
+
 def fused(k, g, beta):
     """The public operator, checks and path choice included."""
     return lambda: chunk_gated_delta_rule_fwd_kkt_solve(k, g, beta)
@@ -37,7 +50,7 @@ def unfused(k, g, beta):
 
 def fla_fused(k, g, beta):
     """FLA's fused kernel, launched as its wrapper launches it: a zeroed result, one program per chunk and head."""
-    kernel = _import("fla.ops.gated_delta_rule.chunk_fwd", "fla-core").chunk_gated_delta_rule_fwd_kkt_solve_kernel
+    kernel = _fla("fla.ops.gated_delta_rule.chunk_fwd").chunk_gated_delta_rule_fwd_kkt_solve_kernel
     B, T, H, K = k.shape
     HV = beta.shape[2]
     g = g * LOG2_E  # its gates are in base 2
@@ -53,8 +66,8 @@ def fla_fused(k, g, beta):
 
 def fla_two_calls(k, g, beta):
     """FLA's chunk_scaled_dot_kkt_fwd, then its solve_tril."""
-    kkt = _import("fla.ops.common.chunk_scaled_dot_kkt", "fla-core").chunk_scaled_dot_kkt_fwd
-    solve = _import("fla.ops.utils", "fla-core").solve_tril
+    kkt = _fla("fla.ops.common.chunk_scaled_dot_kkt").chunk_scaled_dot_kkt_fwd
+    solve = _fla("fla.ops.utils.solve_tril").solve_tril
     g = g * LOG2_E
     return lambda: solve(kkt(k=k, g=g, beta=beta, chunk_size=CHUNK, output_dtype=torch.float32), output_dtype=k.dtype)
 
