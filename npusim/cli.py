@@ -34,10 +34,11 @@ def _parser() -> argparse.ArgumentParser:
              "time": "estimated µs per launch", "report": "table and plot over the standard shapes"}
     for name, text in helps.items():
         command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--op", required=name != "report", default="fused",
+                             help="fused, unfused, upstream (the chain of the checkout named by --mindspeed-src), "
+                                  "or a module.with.dots that has a plan function like the plugin's"
+                                  + (", compared with unfused; default %(default)s" if name == "report" else ""))
         if name != "report":
-            command.add_argument("--op", required=True,
-                                 help="fused, unfused, upstream (the chain of the checkout named by --mindspeed-src), "
-                                      "or a module.with.dots that has a plan function like the plugin's")
             command.add_argument("--shape", default=DEFAULT_SHAPE[name], metavar="B,T,H,HV,K",
                                  help="default %(default)s")
             command.add_argument("--varlen", metavar="0,100,…", help="offsets of packed sequences (B = 1)")
@@ -200,7 +201,8 @@ def report_command(options) -> int:
     """Table and plot over the standard shapes."""
     from . import report
 
-    built = report.build(options.dtype, options.target, options.mindspeed_src, options.workers, _options(options))
+    built = report.build(options.dtype, options.target, options.mindspeed_src, options.workers, _options(options),
+                         fused=options.op)
     if options.out is not None:
         report.write(built, _out(options, "report"))
     print(json.dumps(built) if options.json else report.markdown(built))

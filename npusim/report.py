@@ -24,20 +24,25 @@ TOLERANCE = 0.25
 
 
 def build(dtype: str, target: str, mindspeed_src: str | None, workers: int, options: dict,
-          shapes: tuple[Shape, ...] = STANDARD_SHAPES) -> dict:
-    """A row per shape, and the calibration when a checkout is given. options: the fused kernel's, over its own."""
-    ops = ("fused", "unfused", *(("upstream",) if mindspeed_src else ()))
-    jobs = [(op, shape, dtype, target, mindspeed_src, options if op == "fused" else {})
-            for shape in shapes for op in ops]
+          shapes: tuple[Shape, ...] = STANDARD_SHAPES, fused: str = "fused") -> dict:
+    """A row per shape, and the calibration when a checkout is given.
+
+    fused: the op, or module with a plan, that the fused columns show; options: compiler options over its own.
+    """
+    columns = {"fused": (fused, options), "unfused": ("unfused", {})} | ({"upstream": ("upstream", {})} if mindspeed_src
+                                                                         else {})
+    keys = [(column, shape, dtype) for shape in shapes for column in columns]
     if mindspeed_src:
-        jobs += [("upstream", shape, "bf16", target, mindspeed_src, {}) for shape, _ in PUBLISHED_US]
-    for op in ops:  # compile once here, so that the workers find every program that does not depend on the shape
-        _compiled(op, shapes[0], dtype, target, mindspeed_src, options if op == "fused" else {})
+        keys += [("upstream", shape, "bf16") for shape, _ in PUBLISHED_US]
+    jobs = [(columns[column][0], shape, kind, target, mindspeed_src, columns[column][1])
+            for column, shape, kind in keys]
+    for op, chosen in columns.values():  # once here, so that the workers find what does not depend on the shape
+        _compiled(op, shapes[0], dtype, target, mindspeed_src, chosen)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         totals = list(pool.map(total_us, jobs))
-    found = {(op, shape, kind): us for (op, shape, kind, *_), us in zip(jobs, totals, strict=True)}
+    found = dict(zip(keys, totals, strict=True))
     hbm = machine(target).hbm_tbytes.value * 1e12
-    rows = [_row(shape, {op: found[op, shape, dtype] for op in ops}, dtype, hbm) for shape in shapes]
+    rows = [_row(shape, {column: found[column, shape, dtype] for column in columns}, dtype, hbm) for shape in shapes]
     calibration = [{"shape": str(shape), "published_us": published, "estimated_us": found["upstream", shape, "bf16"],
                     "ratio": found["upstream", shape, "bf16"] / published, "source": PUBLISHED_SOURCE}
                    for shape, published in PUBLISHED_US] if mindspeed_src else []
