@@ -19,9 +19,16 @@ def _names(dtypes) -> str:
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
+def as_memory(x: torch.Tensor | None) -> torch.Tensor | None:
+    """x without gradient, its values as its memory holds them: torch may keep a minus sign in a flag of the view."""
+    return None if x is None else x.detach().resolve_neg()
+
+
 def _tensor(name: str, x, dtypes, device: torch.device | None = None) -> None:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} has layout {_names([x.layout])}; allowed: strided")
     if x.dtype not in dtypes:
         raise TypeError(f"{name} has dtype {_names([x.dtype])}; allowed: {_names(dtypes)}")
     if device is not None and x.device != device:
@@ -42,7 +49,7 @@ def check_arguments(
     if H < 1:
         raise ValueError(f"k has shape {tuple(k.shape)} ({heads_axis}): at least one head is needed")
     if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size not in CHUNK_SIZES:
-        raise ValueError(f"chunk_size is {chunk_size!r}; allowed: {', '.join(map(str, CHUNK_SIZES))}")
+        raise ValueError(f"chunk_size is {chunk_size!r}; allowed: an int of {', '.join(map(str, CHUNK_SIZES))}")
     if output_dtype is not None and output_dtype not in DTYPES:
         raise TypeError(f"output_dtype is {output_dtype!r}; allowed: None (that of k), {_names(DTYPES)}")
     for name, flag in (("head_first", head_first), ("output_head_first", output_head_first)):

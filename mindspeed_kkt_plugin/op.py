@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 
 from . import paths
-from .checks import check_arguments, check_values, values_are_checked
+from .checks import as_memory, check_arguments, check_values, values_are_checked
 
 
 def chunk_gated_delta_rule_fwd_kkt_solve(
@@ -56,10 +56,13 @@ def chunk_gated_delta_rule_fwd_kkt_solve(
         TypeError, ValueError: bad types, shapes, devices or offsets; nothing was launched then.
     """
     check_arguments(k, g, beta, cu_seqlens, chunk_size, output_dtype, chunk_indices, head_first, output_head_first)
-    k, g, beta = (None if x is None else x.detach() for x in (k, g, beta))
-    arguments = (k, g, beta, cu_seqlens, chunk_indices, chunk_size, output_dtype or k.dtype, head_first,
-                 output_head_first)
-    return _traced(*arguments) if torch.compiler.is_compiling() else _run(*arguments)
+    tensors = *(None if x is None else x.detach() for x in (k, g, beta)), cu_seqlens, chunk_indices
+    arguments = (*tensors, chunk_size, output_dtype or k.dtype, head_first, output_head_first)
+    if k.device.type == "meta":
+        return _fake(*arguments)
+    # Subclasses (fake tensors, results of collectives not yet waited for) have no memory until torch unwraps them.
+    plain = all(x is None or type(x) in (torch.Tensor, torch.nn.Parameter) for x in tensors)
+    return _run(*arguments) if plain and not torch.compiler.is_compiling() else _traced(*arguments)
 
 
 def _result_shape(k, g, beta, chunk_size: int, head_first: bool, output_head_first: bool) -> tuple[int, ...]:
@@ -80,6 +83,7 @@ def _run(
     head_first: bool,
     output_head_first: bool,
 ) -> torch.Tensor:
+    k, g, beta = (as_memory(x) for x in (k, g, beta))
     T = k.shape[2 if head_first else 1]
     if cu_seqlens is not None and values_are_checked(k.device):
         check_values(cu_seqlens, chunk_indices, T, chunk_size)

@@ -9,8 +9,8 @@ import importlib
 import importlib.metadata
 import logging
 import os
+import threading
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -83,8 +83,13 @@ class Path:
             out = reference.kkt_solve(*_plan_arguments(call)[:4], call.chunk_size, head_first=call.head_first,
                                       output_head_first=call.output_head_first, dtype=torch.float32)
             return out.to(call.output_dtype).contiguous()
-        if call.cu_seqlens is not None and call.chunk_indices is None:
-            call = Call(**{**call.__dict__, "chunk_indices": prepare_chunk_indices(call.cu_seqlens, call.chunk_size)})
+        if call.cu_seqlens is not None:
+            table = call.chunk_indices
+            if table is None:
+                table = prepare_chunk_indices(call.cu_seqlens, call.chunk_size)
+            # Kernels read both as dense arrays.
+            dense = dict(cu_seqlens=call.cu_seqlens.contiguous(), chunk_indices=table.contiguous())
+            call = Call(**{**call.__dict__, **dense})
         out, launches = _load(self.module)[0].plan(*_plan_arguments(call), **_plan_options(call))
         run_launches(launches, call.k.device)
         return out.contiguous()  # the two-call chain gives a head-first result as a view
@@ -101,6 +106,8 @@ _broken: dict[tuple, str] = {}  # (path, kind of call) → why its kernels did n
 _calls: Counter[str] = Counter()
 _fallbacks: Counter[str] = Counter()
 _last: dict[str, str] = {}
+_interpreter = threading.Lock()
+_records = threading.Lock()
 
 
 def run(call: Call) -> torch.Tensor:
@@ -140,13 +147,15 @@ def _allowed() -> tuple[Path, ...]:
 def _record(path: Path, reasons: list[str]) -> None:
     first = f"MINDSPEED_KKT_PATH={path.name}" if os.environ.get("MINDSPEED_KKT_PATH") else "first for this device"
     why = "; ".join(reasons) or first
-    _last.update(path=path.name, why=why)
-    _calls[path.name] += 1
-    if reasons:
-        if why not in _fallbacks:
-            log.warning("chunk_gated_delta_rule_fwd_kkt_solve falls back to '%s' (%s) because %s",
-                        path.name, path.what, why)
-        _fallbacks[why] += 1
+    with _records:
+        _last.update(path=path.name, why=why)
+        _calls[path.name] += 1
+        news = bool(reasons) and why not in _fallbacks
+        if reasons:
+            _fallbacks[why] += 1
+    if news:
+        log.warning("chunk_gated_delta_rule_fwd_kkt_solve falls back to '%s' (%s) because %s",
+                    path.name, path.what, why)
 
 
 def _is_compile_failure(error: Exception) -> bool:
@@ -188,9 +197,12 @@ def num_cores(device: torch.device) -> int:
 
 
 def run_launches(launches, device: torch.device) -> None:
-    """Run a plan. Triton launches on the current device, which need not be the tensors'."""
+    """Run a plan. Triton launches on the current device, which need not be the tensors'.
+
+    On the CPU one thread at a time: Triton's interpreter keeps the running program's number in a global.
+    """
     guard = {"cuda": torch.cuda.device, "npu": getattr(getattr(torch, "npu", None), "device", None)}.get(device.type)
-    with guard(device) if guard else nullcontext():
+    with guard(device) if guard else _interpreter:
         for launch in launches:
             launch.run()
 

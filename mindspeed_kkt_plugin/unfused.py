@@ -39,8 +39,8 @@ def chunk_scaled_dot_kkt_fwd(
     out = _new((*k.shape[:2], heads, chunk_size), output_dtype, k.device, cu_seqlens)
     chunk_indices = _chunks(cu_seqlens, k.shape[1], chunk_size)
     if out.numel() and (chunk_indices is None or chunk_indices.shape[0]):
-        k, g, beta = (None if x is None else x.detach() for x in (k, g, beta))
-        run_launches([launch_kkt(k, g, beta, cu_seqlens, chunk_indices, out, head_first=False,
+        k, g, beta = (checks.as_memory(x) for x in (k, g, beta))
+        run_launches([launch_kkt(k, g, beta, _dense(cu_seqlens), chunk_indices, out, head_first=False,
                                  num_cores=cores_of(k.device))], k.device)
     return out
 
@@ -56,7 +56,7 @@ def solve_tril(
     out = _new(A.shape, output_dtype or A.dtype, A.device, cu_seqlens)
     chunk_indices = _chunks(cu_seqlens, A.shape[1], A.shape[3])
     if out.numel() and (chunk_indices is None or chunk_indices.shape[0]):
-        run_launches(launch_solve(A.detach().contiguous(), cu_seqlens, chunk_indices, out,
+        run_launches(launch_solve(checks.as_memory(A).contiguous(), _dense(cu_seqlens), chunk_indices, out,
                                   num_cores=cores_of(A.device), precision="ieee"), A.device)
     return out
 
@@ -96,6 +96,10 @@ def plan(
 def _new(shape, dtype, device, cu_seqlens) -> torch.Tensor:
     """Packed tokens may belong to no sequence, and their rows must be zero; otherwise the kernels write every row."""
     return (torch.empty if cu_seqlens is None else torch.zeros)(shape, dtype=dtype, device=device)
+
+
+def _dense(cu_seqlens: torch.Tensor | None) -> torch.Tensor | None:
+    return None if cu_seqlens is None else cu_seqlens.contiguous()
 
 
 def _chunks(cu_seqlens, T: int, chunk_size: int) -> torch.Tensor | None:
