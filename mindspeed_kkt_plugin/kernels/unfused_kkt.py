@@ -31,17 +31,18 @@ def kkt_kernel(
         first, n_rows = chunk_place(cu_seqlens, chunk_indices, i_task % NT, T, BT, PACKED)
         m_t = o_t < n_rows
         for i_h in range(H):
+            i_key = tl.cast(i_h, tl.int64)  # head-first, a head may start beyond 2^31 elements
             b_s = tl.zeros([BT, BT], tl.float32)
             for i_k in range(0, K, BK):
                 o_k = i_k + tl.arange(0, BK)
-                p_k = k + i_b * k_stride_b + first * k_stride_t + i_h * k_stride_h
+                p_k = k + i_b * k_stride_b + first * k_stride_t + i_key * k_stride_h
                 m_k = m_t[:, None] if K % BK == 0 else m_t[:, None] & (o_k < K)[None, :]
                 b_k = tl.load(p_k + o_t[:, None] * k_stride_t + o_k[None, :], mask=m_k, other=0.0)
                 if INTERPRETED:  # Triton 3.2's interpreter multiplies the bit patterns of bf16
                     b_k = b_k.to(tl.float32)
                 b_s = tl.dot(b_k, tl.trans(b_k), b_s, input_precision="ieee")
             for i_v in range(HV // H):
-                i_hv = i_h * (HV // H) + i_v
+                i_hv = i_key * (HV // H) + i_v
                 b_l = b_s
                 if HAS_G:
                     p_g = g + i_b * g_stride_b + first * g_stride_t + i_hv * g_stride_h
