@@ -8,10 +8,25 @@ import weakref
 
 import torch
 
-# A model calls the operator once a layer with the same offsets tensor: remembering the last few tables
-# keeps host synchronisations at one per new tensor instead of one per layer.
-_REMEMBERED = 8
-_tables: list[tuple[weakref.ref, int, int, torch.Tensor]] = []
+# A model calls the operator once a layer with the same offsets tensor: remembering what was last made from a few of
+# them keeps host synchronisations at one per new tensor instead of one per layer.
+_REMEMBERED = 16
+_made: list[tuple[weakref.ref, int, object, object]] = []
+
+
+def remember(cu_seqlens: torch.Tensor, key: object, make):
+    """make(offsets on the host), or what it returned for this same, unmodified tensor and key before."""
+    # Inference tensors carry no version counter, so a change in place could not be noticed: compute anew.
+    version = None if cu_seqlens.is_inference() else cu_seqlens._version
+    if version is not None:
+        for ref, seen_version, seen_key, value in _made:
+            if ref() is cu_seqlens and seen_version == version and seen_key == key:
+                return value
+    value = make(cu_seqlens.detach().to("cpu", torch.int64))
+    if version is not None and not (isinstance(value, torch.Tensor) and value.is_inference()):
+        _made[:] = [entry for entry in _made if entry[0]() is not None][-_REMEMBERED + 1:]
+        _made.append((weakref.ref(cu_seqlens), version, key, value))
+    return value
 
 
 def prepare_chunk_indices(cu_seqlens: torch.Tensor, chunk_size: int) -> torch.Tensor:
@@ -21,23 +36,20 @@ def prepare_chunk_indices(cu_seqlens: torch.Tensor, chunk_size: int) -> torch.Te
     anywhere and own no chunk. Returns `[NT, 2]` of the same dtype and device: (sequence id, chunk id inside it).
     Costs one device synchronisation per new offsets tensor; later calls with the same, unmodified tensor are free.
     """
-    # Inference tensors carry no version counter, so a change in place could not be noticed: compute anew.
-    version = None if cu_seqlens.is_inference() else cu_seqlens._version
-    if version is not None:
-        for ref, seen_version, seen_size, table in _tables:
-            if ref() is cu_seqlens and seen_version == version and seen_size == chunk_size:
-                return table
-    # On the host, then a blocking copy: the table is complete before any stream can read it.
-    offsets = cu_seqlens.detach().to("cpu", torch.int64)
-    counts = (offsets.diff() + chunk_size - 1) // chunk_size
-    sequence = torch.repeat_interleave(torch.arange(counts.numel()), counts)
-    first = counts.cumsum(0) - counts
-    table = torch.stack([sequence, torch.arange(sequence.numel()) - first[sequence]], dim=1)
-    table = table.to(device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-    if version is not None and not table.is_inference():
-        _tables[:] = [entry for entry in _tables if entry[0]() is not None][-_REMEMBERED + 1:]
-        _tables.append((weakref.ref(cu_seqlens), version, chunk_size, table))
-    return table
+    def make(offsets: torch.Tensor) -> torch.Tensor:
+        # On the host, then a blocking copy: the table is complete before any stream can read it.
+        counts = (offsets.diff() + chunk_size - 1) // chunk_size
+        sequence = torch.repeat_interleave(torch.arange(counts.numel()), counts)
+        first = counts.cumsum(0) - counts
+        table = torch.stack([sequence, torch.arange(sequence.numel()) - first[sequence]], dim=1)
+        return table.to(device=cu_seqlens.device, dtype=cu_seqlens.dtype)
+
+    return remember(cu_seqlens, chunk_size, make)
+
+
+def sequence_offsets(cu_seqlens: torch.Tensor) -> tuple[int, ...]:
+    """The offsets as integers on the host; the same cost as `prepare_chunk_indices`."""
+    return remember(cu_seqlens, "offsets", lambda offsets: tuple(offsets.tolist()))
 
 
 def chunk_rows(
