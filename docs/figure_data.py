@@ -1,0 +1,59 @@
+"""Reads docs/data: files that the tools wrote, unchanged. Arranges nothing; a file that is not there reads as None."""
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+ESTIMATES = "npusim_910b2_bf16.json"  # python -m npusim report --json
+NUMERICS = "numerics.json"  # python -m docs.numerics
+TRAPS = "traps.json"  # python -m docs.traps
+
+# Product pages of NVIDIA: streaming multiprocessors and boost clock in GHz.
+SMS_AND_CLOCK = {"A100": (108, 1.41), "H200": (132, 1.98)}
+
+
+def load(name: str):
+    file = DATA / name
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def h200() -> dict | None:
+    """The bench's JSON for bf16 on an H200, all files merged; later names win."""
+    out = None
+    for file in sorted(DATA.glob("h200_*.json")):
+        part = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(part, dict) and part.get("kind") == "measured" and part.get("dtype") == "bf16" and out is None:
+            out = part
+    return out
+
+
+def h200_times(clock: str = "graph") -> dict[tuple[int, ...], dict[str, float]]:
+    """(B, T, H, K) → name → median in µs."""
+    data = h200()
+    return {} if data is None else {tuple(row["shape"]): {name: t["median_us"] for name, t in row["times"][clock].items()}
+                                    for row in data["shapes"]}
+
+
+def estimates() -> dict[tuple[int, ...], dict]:
+    """(B, T, H, K) → npusim's row, for shapes with H = HV."""
+    data = load(ESTIMATES)
+    out = {}
+    for row in data["rows"] if data else []:
+        B, T, H, HV, K = (int(x) for x in row["shape"].split(","))
+        if H == HV:
+            out[B, T, H, K] = row
+    return out
+
+
+def published() -> list[dict]:
+    with (DATA / "published.csv").open(encoding="utf-8", newline="") as file:
+        return [{**row, "shape": tuple(int(row[axis]) for axis in "BTHK"), "us": float(row["us"])}
+                for row in csv.DictReader(file)]
+
+
+def a100_factor() -> float:
+    """How much faster an H200 is by multiprocessors times clock: for work that is bound by neither memory nor launch."""
+    rate = {name: sms * clock for name, (sms, clock) in SMS_AND_CLOCK.items()}
+    return rate["H200"] / rate["A100"]
