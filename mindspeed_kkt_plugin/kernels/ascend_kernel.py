@@ -39,18 +39,27 @@ def _load_keys(k, first, rows, K: tl.constexpr, KS: tl.constexpr, TOKEN: tl.cons
 @triton.jit
 def _products(k, p_diagonal, p_cross, first, lanes, rows, phase, k_lane, K: tl.constexpr, KS: tl.constexpr,
               TOKEN: tl.constexpr, SHARE: tl.constexpr, HEADS: tl.constexpr, MASK: tl.constexpr):
-    """K K^T of every lane's 64 tokens, as two diagonal blocks and the one below."""
-    for lane in range(lanes):
+    """K K^T of every lane's 64 tokens, as two diagonal blocks and the one below; zeros for lanes that are not there,
+    since the vector cores invert all 16."""
+    if MASK:
+        loops = tl.minimum(lanes, 1) * 16
+    else:
+        loops = lanes
+    for lane in range(loops):
+        if MASK:
+            rows_lane = tl.where(lane < lanes, rows, 0)
+        else:
+            rows_lane = rows
         k_first = first + ((lane + phase) // SHARE).to(tl.int64) * k_lane
         k_next = k_first + 32 * TOKEN
-        b_k0 = _load_keys(k, k_first, rows, K, KS, TOKEN, MASK, 0)
-        b_k1 = _load_keys(k, k_next, rows - 32, K, KS, TOKEN, MASK, 0)
+        b_k0 = _load_keys(k, k_first, rows_lane, K, KS, TOKEN, MASK, 0)
+        b_k1 = _load_keys(k, k_next, rows_lane - 32, K, KS, TOKEN, MASK, 0)
         b_s0 = tl.dot(b_k0, tl.trans(b_k0), input_precision="ieee")
         b_s1 = tl.dot(b_k1, tl.trans(b_k1), input_precision="ieee")
         b_sx = tl.dot(b_k1, tl.trans(b_k0), input_precision="ieee")
         for channel in tl.static_range(KS, K, KS):
-            b_k0 = _load_keys(k, k_first, rows, K, KS, TOKEN, MASK, channel)
-            b_k1 = _load_keys(k, k_next, rows - 32, K, KS, TOKEN, MASK, channel)
+            b_k0 = _load_keys(k, k_first, rows_lane, K, KS, TOKEN, MASK, channel)
+            b_k1 = _load_keys(k, k_next, rows_lane - 32, K, KS, TOKEN, MASK, channel)
             b_s0 = tl.dot(b_k0, tl.trans(b_k0), acc=b_s0, input_precision="ieee")
             b_s1 = tl.dot(b_k1, tl.trans(b_k1), acc=b_s1, input_precision="ieee")
             b_sx = tl.dot(b_k1, tl.trans(b_k0), acc=b_sx, input_precision="ieee")
