@@ -33,9 +33,9 @@ def gate(b_gi, b_gj):
 
 
 @triton.jit
-def round_for(b_x, p_x, INTERPRETED: tl.constexpr):
+def round_for(b_x, p_x, IN_INTERPRETER: tl.constexpr):
     """b_x in the type that p_x points to, to nearest even. Triton 3.2's interpreter truncates to bf16 instead."""
-    if INTERPRETED and p_x.dtype.element_ty == tl.bfloat16:
+    if IN_INTERPRETER and p_x.dtype.element_ty == tl.bfloat16:
         bits = b_x.to(tl.int32, bitcast=True)
         b_x = ((bits + 0x7FFF + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
     return b_x.to(p_x.dtype.element_ty)
