@@ -1,4 +1,5 @@
-"""The text of every figure block, in English and Chinese. Numbers come from figure_data.py only; nothing is typed here."""
+# ruff: noqa: E501  (Chinese counts twice)
+"""The text of every figure block, in English and Chinese. Numbers come from figure_data.py only; none is typed here."""
 from __future__ import annotations
 
 from . import figure_data as data
@@ -150,7 +151,8 @@ def summary(lang: str) -> list[str]:
         out.append(words[lang] + extra + _say(lang, ".", "。"))
     point = {row["op"]: row["us"] for row in data.published() if row["shape"] == POINT}
     if point:
-        out.append(_say(lang, "Published (msprof, 910B) at the same shape: ", "公开实测（msprof，910B），同一规格：")
+        out.append(_say(lang, f"Published (msprof, 910B) at {_shape(POINT)}: ",
+                        f"公开实测（msprof，910B），{_shape(POINT)}：")
                    + _say(lang, ", ", "，").join(f"{op} {us:.0f} µs" for op, us in point.items()) + _say(lang, ".", "。"))
     found = data.h200()
     if found:

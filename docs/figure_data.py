@@ -31,9 +31,9 @@ def h200() -> dict | None:
 
 def h200_times(clock: str = "graph") -> dict[tuple[int, ...], dict[str, float]]:
     """(B, T, H, K) → name → median in µs."""
-    data = h200()
-    return {} if data is None else {tuple(row["shape"]): {name: t["median_us"] for name, t in row["times"][clock].items()}
-                                    for row in data["shapes"]}
+    rows = (h200() or {"shapes": []})["shapes"]
+    return {tuple(row["shape"]): {name: times["median_us"] for name, times in row["times"][clock].items()}
+            for row in rows}
 
 
 def estimates() -> dict[tuple[int, ...], dict]:
@@ -54,6 +54,6 @@ def published() -> list[dict]:
 
 
 def a100_factor() -> float:
-    """How much faster an H200 is by multiprocessors times clock: for work that is bound by neither memory nor launch."""
+    """How much faster an H200 is by multiprocessors times clock; memory and launches scale otherwise."""
     rate = {name: sms * clock for name, (sms, clock) in SMS_AND_CLOCK.items()}
     return rate["H200"] / rate["A100"]

@@ -27,7 +27,8 @@ def draw(folder: Path) -> Path | None:
     axes.set_yscale("log")
     axes.set_ylabel("ns per (chunk, head)")
     axes.set_xlabel("B, T, H, K")
-    axes.set_xticks(range(len(shapes)), [",".join(map(str, shape)) for shape in shapes], rotation=30, ha="right", fontsize=8)
+    labels = [",".join(map(str, shape)) for shape in shapes]
+    axes.set_xticks(range(len(shapes)), labels, rotation=30, ha="right", fontsize=8)
     axes.grid(True, which="both", axis="y", alpha=0.3)
     axes.legend(fontsize=8)
     folder.mkdir(parents=True, exist_ok=True)

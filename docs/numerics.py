@@ -1,4 +1,4 @@
-"""`python -m docs.numerics`: how accurate ways to invert I + L are, on easy and on correlated keys → data/numerics.json.
+"""`python -m docs.numerics`: errors of ways to invert I + L, on easy and on correlated keys → data/numerics.json.
 
 Measured here, on a CPU, in plain torch; inputs are the test suite's. Why the kernel substitutes and does not square.
 """
@@ -62,9 +62,11 @@ def squaring(low: torch.Tensor, size: int = CHUNK) -> torch.Tensor:
 METHODS = (
     ("substitution", "substitution, 64 rows, fp32", "64 行前代，fp32", substitution),
     ("blocks_32", "this kernel: 32x32 substitution + merge, fp32", "本 kernel：32x32 前代 + 合并，fp32", blocks_32),
-    ("squaring_16", "squaring in 16x16 blocks + merge, fp32", "16x16 块内平方 + 合并，fp32", lambda low: squaring(low, 16)),
+    ("squaring_16", "squaring in 16x16 blocks + merge, fp32", "16x16 块内平方 + 合并，fp32",
+     lambda low: squaring(low, 16)),
     ("squaring_64", "repeated squaring of 64x64, fp32", "64x64 重复平方，fp32", squaring),
-    ("squaring_64_fp16", "repeated squaring of 64x64, fp16", "64x64 重复平方，fp16", lambda low: squaring(low.half())),
+    ("squaring_64_fp16", "repeated squaring of 64x64, fp16", "64x64 重复平方，fp16",
+     lambda low: squaring(low.half())),
 )
 
 

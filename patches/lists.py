@@ -25,9 +25,17 @@ def add_feature(source: str, path: str, function: str, name: str, module: str) -
     if line[last.end_col_offset:].strip() != ",":
         raise PatchError(f"{path}: the last feature of {function} is not on a line of its own with a comma")
     lines.insert(last.end_lineno, " " * last.col_offset + f"{name}(),\n")
-    at = max(node.end_lineno for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)))
-    lines.insert(at, f"from {module} import {name}\n")
+    lines.insert(import_line(tree, module), f"from {module} import {name}\n")
     return "".join(lines)
+
+
+def import_line(tree: ast.Module, module: str) -> int:
+    """The line after which an import of `module` goes: after the last one of its package, else after the last."""
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    package = module.partition(".")[0]
+    alike = [node for node in imports if isinstance(node, ast.ImportFrom) and not node.level
+             and node.module.partition(".")[0] == package]
+    return max(node.end_lineno for node in alike or imports)
 
 
 def add_after(source: str, path: str, anchor: str, line: str) -> str:

@@ -1,6 +1,8 @@
 """The pull request's one commit message: title, then upstream's three questions, with figures from docs/data."""
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
 from . import operator
@@ -16,7 +18,15 @@ def build(target) -> str:
     missing = [question for question in QUESTIONS if f"## {question}" not in text]
     assert not missing, f"{target.name}.md does not answer: {missing}"
     figures = _figures()
-    return f"{target.title}\n\n{text.replace('@FIGURES@', figures).replace('@VERSION@', operator.version())}"
+    text = text.replace("@FIGURES@", figures).replace("@VERSION@", operator.version())
+    return f"{target.title}\n\n" + "\n\n".join(_wrapped(part) for part in text.strip().split("\n\n")) + "\n"
+
+
+def _wrapped(paragraph: str) -> str:
+    """At 100 columns; points of a list keep their marks."""
+    points = re.split(r"\n(?=\* )", paragraph)
+    return "\n".join(textwrap.fill(point, 100, subsequent_indent="  " * point.startswith("* "),
+                                   break_long_words=False, break_on_hyphens=False) for point in points)
 
 
 def _figures() -> str:

@@ -24,9 +24,9 @@ def files(package: str, templates: Path) -> dict[str, str]:
     """Path → text of every file of the operator, for the importable name `package`."""
     folder = package.replace(".", "/")
     out = {f"{folder}/{name}": HEADER + "\n" + _renamed(name, package) for name in sources()}
-    for name in ("__init__.py", "switch.py"):
+    for name in ("__init__.py", "switch.py", "version.py"):
         text = (templates / "operator" / name).read_text(encoding="utf-8")
-        out[f"{folder}/{name}"] = HEADER + "\n" + text.replace("@PACKAGE@", package).replace("@VERSION@", version())
+        out[f"{folder}/{name}"] = HEADER + "\n" + text.replace("upstream_package", package).replace("@VERSION@", version())
     return out
 
 
@@ -62,6 +62,9 @@ def _renamed(name: str, package: str) -> str:
     text = (PLUGIN / name).read_text(encoding="utf-8")
     if name == "paths.py":
         text = without_paths(text, LEFT_OUT)
+        text = text.replace("from . import __version__", "from .version import __version__")
+    if name == "kernels/shared.py":
+        text = only(text, _names_imported_from_shared())
     text = text.replace('"mindspeed_kkt_plugin::kkt_solve"', '"mindspeed::gdn_kkt_solve"')
     return text.replace('"mindspeed_kkt_plugin"', f'"{package}"').replace("mindspeed_kkt_plugin.", f"{package}.")
 
@@ -74,6 +77,36 @@ def without_paths(text: str, names: tuple[str, ...]) -> str:
     for row in reversed(rows):
         if row.args[0].value in names:
             del lines[row.lineno - 1:row.end_lineno]
+    return "".join(lines)
+
+
+def _names_imported_from_shared() -> set[str]:
+    trees = [ast.parse((PLUGIN / name).read_text(encoding="utf-8")) for name in sources()]
+    return {alias.name for tree in trees for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "shared" for alias in node.names}
+
+
+def only(text: str, wanted: set[str]) -> str:
+    """A module without the functions and constants that `wanted` does not need: nothing dead goes upstream."""
+    tree = ast.parse(text)
+    defines = {}
+    for node in tree.body:
+        for target in node.targets if isinstance(node, ast.Assign) else [node]:
+            if isinstance(node, (ast.Assign, ast.FunctionDef)):
+                defines[target.id if isinstance(node, ast.Assign) else node.name] = node
+    needed, waiting = set(), set(wanted)
+    while waiting:
+        name = waiting.pop()
+        needed.add(name)
+        used = {node.id for node in ast.walk(defines[name]) if isinstance(node, ast.Name)}
+        waiting |= (used & defines.keys()) - needed
+    lines = text.splitlines(keepends=True)
+    for name, node in reversed(defines.items()):
+        if name not in needed:
+            first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+            while lines[first - 2].startswith("#"):
+                first -= 1
+            del lines[first - 1:node.end_lineno]
     return "".join(lines)
 
 

@@ -11,6 +11,7 @@ from mindspeed_kkt_plugin.integration.consumers import KKT, SOLVE, Consumer
 from mindspeed_kkt_plugin.integration.pairing import why_unpaired_source
 
 from .errors import PatchError
+from .lists import import_line
 
 TAKES = "fused_kkt_solve_takes"
 FUSED = "chunk_gated_delta_rule_fwd_kkt_solve"
@@ -39,8 +40,7 @@ def edit(source: str, consumer: Consumer, imported_from: str) -> str:
     start, end = first.lineno - 1, last.end_lineno
     branch = [f"{pad}else:\n"] + ["    " + line if line.strip() else line for line in lines[start:end]]
     edited = lines[:start] + [f"{pad}{line}\n" for line in fused] + branch + lines[end:]
-    at = max(node.end_lineno for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)))
-    edited.insert(at, f"from {imported_from} import {FUSED}, {TAKES}\n")
+    edited.insert(import_line(tree, imported_from), f"from {imported_from} import {FUSED}, {TAKES}\n")
     out = "".join(edited)
     ast.parse(out)
     return out

@@ -17,6 +17,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 CORE = "mindspeed.ops.triton.kkt_solve"
 OPS = "mindspeed_ops.api.triton.kkt_solve"
 FEATURE = "FusedGdnKktSolveFeature"
+PLUGIN_CLASS = f"class {FEATURE}(MindSpeedFeature):\n    # the plugin's: flag and validation\n"
 FEATURE_MODULE = "mindspeed.features_manager.fusions.fused_gdn_kkt_solve"
 
 
@@ -38,14 +39,14 @@ def _new(tree: Tree, files: dict[str, str]) -> dict[str, str]:
 
 
 def _template(name: str, package: str) -> str:
-    text = (TEMPLATES / name).read_text(encoding="utf-8").replace("@PACKAGE@", package)
+    text = (TEMPLATES / name).read_text(encoding="utf-8").replace("upstream_package", package)
     return operator.HEADER + "\n" + text if name.endswith(".py") else text
 
 
 def _feature() -> str:
     """The plugin's flag and validation; what it registers is the switch, since the forwards themselves ask it."""
     kept = operator.class_source("integration/feature.py", ("__init__", "register_args", "validate_args"))
-    return _template("mindspeed/feature.py", CORE).replace("@CLASS@\n", kept)
+    return _template("mindspeed/feature.py", CORE).replace(PLUGIN_CLASS, kept)
 
 
 def _mindspeed(tree: Tree) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""An upstream checkout on disk: reading, refusing what is not clean, writing, and one commit. Knows git, not contents."""
+"""An upstream checkout: reading, refusing what is not clean, writing, and one commit. Knows git, not contents."""
 from __future__ import annotations
 
 import subprocess
@@ -43,7 +43,8 @@ class Tree:
     def git(self, *args: str) -> str:
         done = subprocess.run(["git", "-C", str(self.root), *args], capture_output=True, text=True)
         if done.returncode:
-            raise PatchError(f"git {' '.join(args[:2])} failed in {self.root}: {done.stderr.strip() or done.stdout.strip()}")
+            said = done.stderr.strip() or done.stdout.strip()
+            raise PatchError(f"git {' '.join(args[:2])} failed in {self.root}: {said}")
         return done.stdout
 
     def refuse_other_changes(self, changes: dict[str, str]) -> None:

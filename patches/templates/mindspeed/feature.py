@@ -9,10 +9,11 @@ from mindspeed.features_manager.feature import MindSpeedFeature
 CHUNK_SIZES = (16, 32, 64)
 
 
-@CLASS@
+class FusedGdnKktSolveFeature(MindSpeedFeature):
+    # the plugin's: flag and validation
 
     def register_patches(self, patch_manager, args: Namespace) -> None:
         """No name is replaced: the forwards hold both ways and ask the switch at each call."""
-        from @PACKAGE@ import enable_fused_kkt_solve
+        from upstream_package import enable_fused_kkt_solve
 
         enable_fused_kkt_solve()

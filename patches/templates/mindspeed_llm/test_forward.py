@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from @PACKAGE@ import enable_fused_kkt_solve, paths
+from upstream_package import enable_fused_kkt_solve, paths
 
 if not (hasattr(torch, "npu") and torch.npu.is_available()):
     pytest.skip("needs an NPU", allow_module_level=True)
@@ -38,7 +38,8 @@ def test_forward_is_the_same(forward, offsets):
         got = forward(**call)
     finally:
         enable_fused_kkt_solve(False)
-    assert paths.status()["last"]["path"] == "ascend"
-    for name, a, b in zip(("g", "o", "A", "final_state"), expected, got):
+    assert (paths.status()["last"] or {}).get("path") == "ascend"
+    for name, a, b in zip(("g", "o", "A", "final_state"), expected, got, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
-        torch.testing.assert_close(b.float(), a.float(), rtol=1e-2, atol=1e-2, msg=lambda text, name=name: f"{name}: {text}")
+        difference = (a.float() - b.float()).abs().max().item()
+        assert difference <= 1e-2 * max(1.0, a.float().abs().max().item()), f"{name} differs by {difference}"

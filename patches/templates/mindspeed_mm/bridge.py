@@ -3,7 +3,7 @@
 USE_FUSED_GDN_KKT_SOLVE=1 switches it on. The two operators it replaces are in triton/ and triton_core/.
 """
 try:
-    from @PACKAGE@ import chunk_gated_delta_rule_fwd_kkt_solve, fused_kkt_solve_takes
+    from upstream_package import chunk_gated_delta_rule_fwd_kkt_solve, fused_kkt_solve_takes
 except ImportError:
     chunk_gated_delta_rule_fwd_kkt_solve = None
 

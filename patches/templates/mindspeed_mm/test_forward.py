@@ -9,13 +9,12 @@ import torch.nn.functional as F
 if not (hasattr(torch, "npu") and torch.npu.is_available()):
     pytest.skip("needs an NPU", allow_module_level=True)
 
-kkt_solve = pytest.importorskip("mindspeed.ops.triton.kkt_solve")
-
-from mindspeed_mm.fsdp.ops.gdn import chunk_gated_delta_rule as triton_gdn
-
 
 @pytest.mark.parametrize("offsets", [None, [0, 100, 356, 512]], ids=["fixed", "packed"])
 def test_triton_forward_is_the_same(offsets):
+    kkt_solve = pytest.importorskip("mindspeed.ops.triton.kkt_solve")
+    from mindspeed_mm.fsdp.ops.gdn import chunk_gated_delta_rule as triton_gdn
+
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 512, 8, 128, device="npu", dtype=torch.bfloat16) for _ in range(3))
     q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
@@ -30,7 +29,8 @@ def test_triton_forward_is_the_same(offsets):
         got = triton_gdn.chunk_gated_delta_rule_fwd(**call)
     finally:
         kkt_solve.enable_fused_kkt_solve(False)
-    assert kkt_solve.paths.status()["last"]["path"] == "ascend"
-    for name, a, b in zip(("g", "o", "A", "final_state"), expected, got):
+    assert (kkt_solve.paths.status()["last"] or {}).get("path") == "ascend"
+    for name, a, b in zip(("g", "o", "A", "final_state"), expected, got, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
-        torch.testing.assert_close(b.float(), a.float(), rtol=1e-2, atol=1e-2, msg=lambda text, name=name: f"{name}: {text}")
+        difference = (a.float() - b.float()).abs().max().item()
+        assert difference <= 1e-2 * max(1.0, a.float().abs().max().item()), f"{name} differs by {difference}"

@@ -6,5 +6,4 @@ switch (whether a forward uses it). Importing this package imports torch only.
 from .op import chunk_gated_delta_rule_fwd_kkt_solve
 from .switch import enable_fused_kkt_solve, fused_kkt_solve_takes
 
-__version__ = "@VERSION@"  # of mindspeed_kkt_plugin, which these files come from
 __all__ = ["chunk_gated_delta_rule_fwd_kkt_solve", "enable_fused_kkt_solve", "fused_kkt_solve_takes"]

@@ -11,7 +11,7 @@ from typing import Any
 from . import paths
 from .checks import check_arguments
 
-log = logging.getLogger("@PACKAGE@")
+log = logging.getLogger("upstream_package")
 
 # Back ends without MindSpeed's feature manager (FSDP2) have no flag that reaches here.
 _enabled = os.environ.get("USE_FUSED_GDN_KKT_SOLVE", "0") == "1"

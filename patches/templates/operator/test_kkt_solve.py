@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from @PACKAGE@ import chunk_gated_delta_rule_fwd_kkt_solve, enable_fused_kkt_solve, fused_kkt_solve_takes, paths
-from @PACKAGE@.reference import kkt_solve
-from @PACKAGE@.varlen import chunk_rows
+from upstream_package import chunk_gated_delta_rule_fwd_kkt_solve, enable_fused_kkt_solve, fused_kkt_solve_takes, paths
+from upstream_package.reference import kkt_solve
+from upstream_package.varlen import chunk_rows
 
 device = "npu" if hasattr(torch, "npu") and torch.npu.is_available() else "cpu"
 
@@ -142,4 +142,4 @@ def test_switch_is_off_by_default_and_follows_the_kernel():
 def test_fused_kernel_ran():
     k, g, beta = (x.to(device) for x in make("random", 1, 1024, 8, 8, 128, torch.bfloat16, 64))
     chunk_gated_delta_rule_fwd_kkt_solve(k, g, beta)
-    assert paths.status()["last"]["path"] == "ascend"
+    assert (paths.status()["last"] or {}).get("path") == "ascend"
