@@ -73,7 +73,8 @@ def kkt(
     """
     k, g, beta = (_heads_last(x, head_first) for x in (k, g, beta))
     rows, valid = chunk_rows(k.shape[1], chunk_size, cu_seqlens, k.device)
-    low = _gated_product(*(None if x is None else _take(x, rows, valid, dtype) for x in (k, g, beta)))
+    with torch.autocast(k.device.type, enabled=False):  # which would multiply float32 in 16 bits
+        low = _gated_product(*(None if x is None else _take(x, rows, valid, dtype) for x in (k, g, beta)))
     return _put(low.movedim(2, 3), k.shape[1], rows, valid)
 
 
@@ -84,7 +85,9 @@ def solve(
     """(I + L)^-1 per chunk by forward substitution, L the strict lower triangle of A `[B, T, HV, BT]`."""
     rows, valid = chunk_rows(A.shape[1], A.shape[-1], cu_seqlens, A.device)
     low = _take(A, rows, valid, dtype).movedim(3, 2).tril(-1)
-    return _put(_substitute(low).movedim(2, 3), A.shape[1], rows, valid)
+    with torch.autocast(A.device.type, enabled=False):
+        out = _substitute(low)
+    return _put(out.movedim(2, 3), A.shape[1], rows, valid)
 
 
 @torch.no_grad()

@@ -37,11 +37,12 @@ def prepare_chunk_indices(cu_seqlens: torch.Tensor, chunk_size: int) -> torch.Te
     Costs one device synchronisation per new offsets tensor; later calls with the same, unmodified tensor are free.
     """
     def make(offsets: torch.Tensor) -> torch.Tensor:
-        # On the host, then a blocking copy: the table is complete before any stream can read it.
+        # On the host (named, since the program may have set another default device), then a blocking copy: the table
+        # is complete before any stream can read it.
         counts = (offsets.diff() + chunk_size - 1) // chunk_size
-        sequence = torch.repeat_interleave(torch.arange(counts.numel()), counts)
+        sequence = torch.repeat_interleave(torch.arange(counts.numel(), device="cpu"), counts)
         first = counts.cumsum(0) - counts
-        table = torch.stack([sequence, torch.arange(sequence.numel()) - first[sequence]], dim=1)
+        table = torch.stack([sequence, torch.arange(sequence.numel(), device="cpu") - first[sequence]], dim=1)
         return table.to(device=cu_seqlens.device, dtype=cu_seqlens.dtype)
 
     return remember(cu_seqlens, chunk_size, make)
@@ -59,9 +60,9 @@ def chunk_rows(
 
     Positions past a tail are 0, so that they can index; mask them with the second tensor.
     """
-    steps = torch.arange(chunk_size)
+    steps = torch.arange(chunk_size, device="cpu")
     if cu_seqlens is None:
-        rows = torch.arange(0, length, chunk_size)[:, None] + steps
+        rows = torch.arange(0, length, chunk_size, device="cpu")[:, None] + steps
         valid = rows < length
     else:
         table = prepare_chunk_indices(cu_seqlens, chunk_size).to("cpu", torch.int64)

@@ -161,11 +161,11 @@ def _tasks(sequences: tuple[tuple[int, int, int], ...], layout: Layout, place: s
     for by_heads, rows in ((False, chunks), (True, heads)):
         if rows:
             masked = by_heads and any(row[4] < LANES or row[5] < CHUNK for row in rows)
-            found.append(Tasks(torch.tensor(rows, dtype=torch.int64).to(place), by_heads, masked))
+            found.append(Tasks(torch.tensor(rows, dtype=torch.int64, device="cpu").to(place), by_heads, masked))
     return tuple(found)
 
 
 @lru_cache(maxsize=8)
 def _eye(place: str) -> torch.Tensor:
     """A 32x32 identity, then 32x32 zeros."""
-    return torch.cat([torch.eye(32), torch.zeros(32, 32)]).to(place)
+    return torch.eye(64, 32, dtype=torch.float32, device="cpu").to(place)
