@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     for page in stale():
         page.write_text(rendered(page), encoding="utf-8")
         print(page.relative_to(ROOT))
-    figure_plot.draw(ROOT / "docs/figures")
+    figure_plot.draw(ROOT / "docs/images")
     return 0
 
 

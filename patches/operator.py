@@ -6,10 +6,10 @@ custom op's, the logger's; rows of `paths.PATHS` whose kernels are left out (GPU
 from __future__ import annotations
 
 import ast
-import json
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from .errors import PatchError
@@ -26,7 +26,8 @@ def files(package: str, templates: Path) -> dict[str, str]:
     out = {f"{folder}/{name}": HEADER + "\n" + _renamed(name, package) for name in sources()}
     for name in ("__init__.py", "switch.py", "version.py"):
         text = (templates / "operator" / name).read_text(encoding="utf-8")
-        out[f"{folder}/{name}"] = HEADER + "\n" + text.replace("upstream_package", package).replace("@VERSION@", version())
+        text = text.replace("upstream_package", package).replace("@VERSION@", version())
+        out[f"{folder}/{name}"] = HEADER + "\n" + text
     return out
 
 
@@ -127,19 +128,15 @@ def class_source(file: str, methods: tuple[str, ...]) -> str:
 
 def formatted(texts: dict[str, str], config: Path) -> dict[str, str]:
     """Python files after upstream's own ruff settings: safe fixes, then its formatter. Others as they are."""
-    out = {}
-    for path, text in texts.items():
-        if path.endswith(".py"):
-            for command in (["check", "--fix", "--quiet", "--exit-zero"], ["format", "--quiet"]):
-                text = _ruff(command, text, path, config)
-        out[path] = text
-    return out
-
-
-def _ruff(command: list[str], text: str, path: str, config: Path) -> str:
     options = ["--config", str(config)] if config.is_file() else ["--config", "line-length=120"]
-    done = subprocess.run([sys.executable, "-m", "ruff", *command, *options, "--stdin-filename", path, "-"],
-                          input=text, capture_output=True, text=True)
-    if done.returncode:
-        raise PatchError(f"ruff {command[0]} on {path}: {json.dumps(done.stderr.strip()[-300:])}")
-    return done.stdout
+    with tempfile.TemporaryDirectory() as folder:
+        files = {path: Path(folder) / path for path in texts if path.endswith(".py")}
+        for path, file in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(texts[path], encoding="utf-8")
+        for command in (["check", "--fix", "--quiet", "--exit-zero"], ["format", "--quiet"]):
+            done = subprocess.run([sys.executable, "-m", "ruff", *command, *options, "--no-cache", *files.values()],
+                                  capture_output=True, text=True)
+            if done.returncode:
+                raise PatchError(f"ruff {command[0]} failed: {done.stderr.strip()[-300:]}")
+        return texts | {path: file.read_text(encoding="utf-8") for path, file in files.items()}
