@@ -3,7 +3,7 @@ PY ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs-data docs-figures clean
 
 $(READY): requirements-dev.txt requirements.txt setup.py
 	$(PY) -m venv .venv
@@ -19,6 +19,15 @@ test: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
+
+# The CPU's part of docs/data (numerics, compiler traps, estimates); device files come from bench and npusim by hand.
+docs-data: $(READY)
+	$(BIN)/python -m docs.numerics
+	$(BIN)/python -m docs.traps
+	$(BIN)/python -m npusim report --json > docs/data/npusim.tmp && mv docs/data/npusim.tmp docs/data/npusim_910b2_bf16.json
+
+docs-figures: $(READY)
+	$(BIN)/python -m docs.figures
 
 clean:
 	rm -rf .venv demo_out out .npusim_cache

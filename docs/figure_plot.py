@@ -19,18 +19,19 @@ def draw(folder: Path) -> Path | None:
     from matplotlib import pyplot
 
     shapes = list(estimated or measured)
-    figure, axes = pyplot.subplots(figsize=(10, 4.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(11, 4), layout="constrained")
     for label, marker, times in _series(estimated, measured):
         known = [(i, times[shape] * 1e3 / _chunk_heads(shape)) for i, shape in enumerate(shapes) if shape in times]
         if known:
-            axes.plot(*zip(*known, strict=True), marker, label=label)
+            axes.plot(*zip(*known, strict=True), marker, label=label, markersize=9 if marker[0] == "r" else 5)
     axes.set_yscale("log")
     axes.set_ylabel("ns per (chunk, head)")
     axes.set_xlabel("B, T, H, K")
     labels = [",".join(map(str, shape)) for shape in shapes]
     axes.set_xticks(range(len(shapes)), labels, rotation=30, ha="right", fontsize=8)
     axes.grid(True, which="both", axis="y", alpha=0.3)
-    axes.legend(fontsize=8)
+    axes.set_title("estimated = compiled for the NPU and simulated; nothing here was measured on an NPU", fontsize=9)
+    figure.legend(fontsize=8, loc="outside right upper")
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "result.png", dpi=110, metadata={"Software": None})
     pyplot.close(figure)

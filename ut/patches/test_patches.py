@@ -162,7 +162,8 @@ def test_upstream_operator_is_whole_and_knows_no_plugin(tmp_path):
         code = [line for line in text.splitlines() if "mindspeed_kkt_plugin" in line]
         assert not code or file.name == "version.py", f"{file.name} still says {code}"
     program = ("import torch; from mindspeed_ops.api.triton.kkt_solve import *; "
-               "from mindspeed_ops.api.triton.kkt_solve import paths; k = torch.randn(1, 70, 2, 32); print(chunk_gated_delta_rule_fwd_kkt_solve(k).shape, "
+               "from mindspeed_ops.api.triton.kkt_solve import paths; k = torch.randn(1, 70, 2, 32); "
+               "print(chunk_gated_delta_rule_fwd_kkt_solve(k).shape, "
                "[p.name for p in paths.PATHS], fused_kkt_solve_takes(k), paths.status()['last']['path'])")
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout.split("\n")[0] == "torch.Size([1, 70, 2, 64]) ['ascend', 'torch'] False torch", done.stderr
