@@ -54,10 +54,14 @@ class Outcome:
 def run(plan, compiled: list, target: str) -> Outcome:
     """Execute `compiled`, the launches of `plan`, in order on the plan's CPU tensors. Stops after a faulty launch."""
     findings, fresh = [], set(plan.fresh)
-    for one in compiled:
-        addresses = [a.value.untyped_storage().data_ptr() if a.kind == "tensor" else None for a in one.args]
+    launches = [[a.value.untyped_storage().data_ptr() if a.kind == "tensor" else None for a in one.args]
+                for one in compiled]
+    for turn, (one, addresses) in enumerate(zip(compiled, launches, strict=True)):
         unwritten = [index for index, address in enumerate(addresses) if address in fresh]
-        result = execute(parse_module(one.hivm), one.grid, bind.arrays(one), target, unwritten=unwritten)
+        read_later = {plan.output.untyped_storage().data_ptr()}.union(*launches[turn + 1:])
+        scratch = [index for index in unwritten if addresses[index] not in read_later]
+        result = execute(parse_module(one.hivm), one.grid, bind.arrays(one), target, unwritten=unwritten,
+                         scratch=scratch)
         fresh.difference_update(addresses)
         findings += [(one.name, str(finding)) for finding in result.findings]
         if findings:

@@ -65,7 +65,7 @@ class DataEngine(Queues):
             except ValueError as error:  # numpy on shapes that do not go together
                 raise NpusimError(f"line {instr.line}: {instr.name} on {[np.shape(x) for x in inputs]} into "
                                   f"{out.sizes}: {error}") from None
-        if poison is not None and poison.any() and out.mem.shared and out.mem.name != "workspace":
+        if poison is not None and poison.any() and out.mem.result:
             self.faults.report("poison_read", access,
                                f"stores {int(poison.sum())} elements to {out.mem.name} that nothing wrote before")
         out.mem.write(out, out_type.dtype, values, poison, access)

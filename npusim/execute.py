@@ -23,12 +23,15 @@ from .views import CORE_NAMES, Meta, View
 SPACES = {"ub": "UB_SIZE", "cbuf": "L1_SIZE", "cc": "L0C_SIZE"}
 
 
-def run(module: Module, grid, args, target: str = "Ascend910B2", blocks=None, unwritten=()) -> RunResult:
+def run(module: Module, grid, args, target: str = "Ascend910B2", blocks=None, unwritten=(),
+        scratch=()) -> RunResult:
     """Run a launch on numpy buffers, in place.
 
     grid: programs per axis; args: run-time arguments in order: a contiguous 1-D array per buffer (bf16 as uint16), a
     number per scalar; blocks: which blocks to run (default all); unwritten: indices of buffers whose content counts as
-    never written (fresh outputs). Findings are returned, not raised; an op without meaning raises UnsupportedError.
+    never written (fresh outputs); scratch: those of them that nobody reads afterwards, where a program may store what
+    nothing wrote (unused lanes) as long as it does not use it. Findings are returned, not raised; an op without meaning
+    raises UnsupportedError.
     """
     machine(target)
     check_arguments(module, args)
@@ -37,7 +40,7 @@ def run(module: Module, grid, args, target: str = "Ascend910B2", blocks=None, un
     if picked and not 0 <= picked[0] <= picked[-1] < total:
         raise NpusimError(f"blocks {picked} are not all within the grid's {total}")
     faults = Faults()
-    values = _arguments(module, args, total, axes, faults, set(unwritten))
+    values = _arguments(module, args, total, axes, faults, set(unwritten), set(scratch))
     for block in picked:
         mail = Mailbox(sum(kind == "AIV" for _, kind, _ in layout(module)))
         engines = {}
@@ -57,7 +60,8 @@ def run(module: Module, grid, args, target: str = "Ascend910B2", blocks=None, un
     return RunResult(list(faults.found.values()), picked)
 
 
-def _arguments(module: Module, args, total: int, axes, faults: Faults, unwritten: set[int]) -> tuple:
+def _arguments(module: Module, args, total: int, axes, faults: Faults, unwritten: set[int],
+               scratch: set[int]) -> tuple:
     func, given, values, index = module.kernels()[0], iter(args), [], -1
     for position, (_, kind, attrs) in enumerate(func.params):
         if position >= len(func.params) - 3:
@@ -73,8 +77,9 @@ def _arguments(module: Module, args, total: int, axes, faults: Faults, unwritten
             data, label = np.zeros(module.workspace_bytes * total if "workspace" in attrs else 0, np.uint8), "workspace"
         else:
             data, label = _bytes(value, kind.dtype, index), f"argument {index}"
-        fresh = hidden or index in unwritten
-        memory = Memory(label, data, faults.report, written=not fresh, shared=True)
+        inner = hidden or index in scratch
+        fresh = inner or index in unwritten
+        memory = Memory(label, data, faults.report, written=not fresh, shared=True, result=not inner)
         numel = len(data) * 8 // BITS[kind.dtype]
         values.append(View(memory, 0, 8 * len(data), 0, (numel,), (1,), BITS[kind.dtype]))
     return tuple(values)

@@ -26,14 +26,16 @@ class Access:
 
 
 class Memory:
-    """A byte-addressed memory. `report(kind, access, text, other stamp)` receives findings; shared: global memory.
+    """A byte-addressed memory. `report(kind, access, text, other stamp)` receives findings; shared: global memory;
+    result: the caller sees its content, so that storing what nothing wrote is a fault already.
 
     Of several reads of a byte by one pipe only the last is kept, also across blocks: a later write that is not ordered
     after an earlier read of them is then found only through the last one.
     """
 
-    def __init__(self, name: str, data: np.ndarray, report, written: bool = False, shared: bool = False) -> None:
-        self.name, self.data, self.report, self.shared = name, data, report, shared
+    def __init__(self, name: str, data: np.ndarray, report, written: bool = False, shared: bool = False,
+                 result: bool = False) -> None:
+        self.name, self.data, self.report, self.shared, self.result = name, data, report, shared, result
         self.unwritten = None if written else np.ones(len(data), bool)
         self.writer = np.zeros(len(data), np.int64)
         self.readers: dict[int, np.ndarray] = {}

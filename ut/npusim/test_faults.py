@@ -142,6 +142,7 @@ def test_outputs_can_be_declared_unwritten(gram):
     args = [ir.bf16(rng.standard_normal((64, 128))).reshape(-1), np.zeros(64, np.float32),
             np.zeros(64 * 64, np.float32), 64]
     assert kinds(run(parse_module(gram), 1, args, unwritten=(1, 2)).findings) == {"poison_read"}
+    assert run(parse_module(gram), 1, args, unwritten=(1, 2), scratch=(1, 2)).findings == []  # nobody looks at it
 
 
 def test_every_removed_line_of_order_is_found(gram):
