@@ -137,6 +137,23 @@ def traps(lang: str) -> str:
     return _table(head, body) + "\n\n" + _say(lang, f"Compiled with {found['compiler']}.", f"编译器：{found['compiler']}。")
 
 
+def resources(lang: str) -> str:
+    found = data.load(data.RESOURCES)
+    if not found:
+        return _missing(lang, "resources", "python -m npusim resources --op fused --json")
+    head = ["kernel", "UB", "L1", "L0C", _say(lang, "vector cores", "vector 核"),
+            _say(lang, "cube instructions and waits a task", "每任务 cube 指令与等待"),
+            _say(lang, "vector instructions and waits a task", "每任务 vector 指令与等待")]
+    body = []
+    for one in found:
+        shares = [f"{one['used_bits'].get(part, 0) / one['limit_bits'][part]:.0%}" for part in ("UB", "L1", "L0C")]
+        counts = {core: f"{row['cube' if core == 'AIC' else 'vector']}, {row['waits']}" for core, row in one["per_task"].items()}
+        body.append([one["name"], *shares, one["split"], counts.get("AIC", "-"), counts.get("AIV", "-")])
+    note = _say(lang, "Read from the program compiled for Ascend910B2; loops of several rounds inside a task count once.",
+                "取自为Ascend910B2编译的程序；任务内多轮循环只计一次。")
+    return _table(head, body) + "\n\n" + note
+
+
 def summary(lang: str) -> list[str]:
     """One sentence per kind of figure, each with its label."""
     out = []
@@ -186,4 +203,4 @@ def status(lang: str) -> str:
 
 
 BLOCKS = {"npu-table": npu_table, "calibration": calibration, "h200-table": h200_table, "published": published_table,
-          "a100": a100, "numerics": numerics, "traps": traps, "highlights": highlights, "status": status}
+          "a100": a100, "numerics": numerics, "traps": traps, "resources": resources, "highlights": highlights, "status": status}
