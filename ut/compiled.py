@@ -14,7 +14,7 @@ from npusim.compile import compile_launch
 from npusim.execute import run as execute
 from npusim.parse import parse_module
 from ut.accuracy import assert_accurate, exact
-from ut.inputs import make_inputs
+from ut.inputs import Inputs, make_inputs
 
 CORES = 2  # few programs, so that each runs its task loop several times
 
@@ -24,7 +24,16 @@ def check(
     head_first: bool = False, output_head_first: bool = False, **shape,
 ) -> list[str]:
     """Names of the kernels that ran. Raises AssertionError on a finding (race, overrun, deadlock) or a missed bound."""
-    inputs = make_inputs(regime, **shape)
+    return check_inputs(module, make_inputs(regime, **shape), regime, target, output_dtype, head_first,
+                        output_head_first)
+
+
+def check_inputs(
+    module: str, inputs: Inputs, regime: str = "random", target: str = "Ascend910B2",
+    output_dtype: torch.dtype | None = None, head_first: bool = False, output_head_first: bool = False,
+    num_cores: int = CORES,
+) -> list[str]:
+    """The same for inputs made elsewhere; `regime` only names the bound."""
     k, g, beta = (x.transpose(1, 2).contiguous() if head_first and x is not None else x
                   for x in (inputs.k, inputs.g, inputs.beta))
     table = None if inputs.cu_seqlens is None else prepare_chunk_indices(inputs.cu_seqlens, inputs.chunk_size)
@@ -32,7 +41,7 @@ def check(
     out, launches = importlib.import_module(module).plan(
         k, g, beta, inputs.cu_seqlens, table, chunk_size=inputs.chunk_size,
         output_dtype=output_dtype or inputs.k.dtype, head_first=head_first, output_head_first=output_head_first,
-        num_cores=CORES)
+        num_cores=num_cores)
     for launch in launches:
         compiled = compile_launch(launch, target)
         result = execute(parse_module(compiled.hivm), compiled.grid, bind.arrays(compiled), target)

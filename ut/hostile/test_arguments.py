@@ -23,9 +23,10 @@ def hold(inputs: Inputs) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize("path", ["first", "two_call", "torch"])
-@pytest.mark.parametrize("H,HV", [(2, 4), (16, 32), (16, 48), (1, 8)], ids=str)
-def test_H01_grouped_heads_equal_interleaved_keys(H, HV, path, device, monkeypatch):
+@pytest.mark.parametrize("path,H,HV", [
+    ("first", 2, 4), ("first", 1, 8), ("first", 16, 48), ("two_call", 2, 4), ("two_call", 1, 8), ("torch", 2, 4),
+    ("torch", 16, 32), ("torch", 16, 48), ("torch", 1, 8)], ids=str)
+def test_H01_grouped_heads_equal_interleaved_keys(path, H, HV, device, monkeypatch):
     if path != "first":
         monkeypatch.setenv("MINDSPEED_KKT_PATH", path)
     inputs = make_inputs("cosine_50", T=2, H=H, HV=HV, K=16, chunk_size=16, device=device)
