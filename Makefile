@@ -3,7 +3,7 @@ PY ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint docs-data docs-figures clean
+.PHONY: demo test lint fuzz docs-data docs-figures clean
 
 $(READY): requirements-dev.txt requirements.txt setup.py
 	$(PY) -m venv .venv
@@ -19,6 +19,10 @@ test: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
+
+# Draws calls and compares them with float64 forward substitution; FUZZ_SECONDS and FUZZ_SEED as in ut/hostile/fuzz.py.
+fuzz: $(READY)
+	$(BIN)/python -m ut.hostile.fuzz
 
 # The CPU's part of docs/data (numerics, compiler traps, estimates); device files come from bench and npusim by hand.
 docs-data: $(READY)

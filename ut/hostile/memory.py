@@ -24,14 +24,15 @@ def poisoned(x: torch.Tensor | None, at_end: bool = False) -> torch.Tensor | Non
 def far(x: torch.Tensor, axis: int, distance: int) -> torch.Tensor:
     """x with `distance` elements between neighbours along `axis`; the memory in between is reserved, never touched.
 
-    As much is reserved before it, so that an offset that wrapped to negative reads zeros instead of crashing.
+    As much is reserved before it (8 GiB of addresses for three in 16 bits), so that an offset that wrapped to negative reads zeros instead of crashing.
     """
     strides, size = [0] * x.dim(), 1
     for i in reversed(range(x.dim())):
         strides[i], size = (distance, size) if i == axis else (size, size * x.shape[i])
     assert size <= distance
-    reach = distance * x.shape[axis]
-    return torch.empty(2 * reach, dtype=x.dtype, device=x.device).as_strided(x.shape, strides, reach).copy_(x)
+    reach = distance * (x.shape[axis] - 1)
+    memory = torch.empty(2 * reach + size, dtype=x.dtype, device=x.device)
+    return memory.as_strided(x.shape, strides, reach).copy_(x)
 
 
 class Guarded:
