@@ -24,7 +24,8 @@ def poisoned(x: torch.Tensor | None, at_end: bool = False) -> torch.Tensor | Non
 def far(x: torch.Tensor, axis: int, distance: int) -> torch.Tensor:
     """x with `distance` elements between neighbours along `axis`; the memory in between is reserved, never touched.
 
-    As much is reserved before it (8 GiB of addresses for three in 16 bits), so that an offset that wrapped to negative reads zeros instead of crashing.
+    As much is reserved before it (8 GiB of addresses for three in 16 bits), so that an offset that wrapped to negative
+    reads zeros instead of crashing.
     """
     strides, size = [0] * x.dim(), 1
     for i in reversed(range(x.dim())):
