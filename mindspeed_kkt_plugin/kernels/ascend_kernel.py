@@ -102,6 +102,16 @@ def _merge(out, p_inverse, p_lower, p_product, p_eye, first, lanes, rows, o_lane
 
 
 @triton.jit
+def _products_of(k, diagonal, cross, tasks, num_tasks, task, slot, k_lane, K: tl.constexpr, KS: tl.constexpr,
+                 TOKEN: tl.constexpr, SHARE: tl.constexpr, HEADS: tl.constexpr, MASK: tl.constexpr):
+    """The products of a task, into a slot; nothing when there is no such task."""
+    p_t = tasks + tl.minimum(task, num_tasks - 1) * 8
+    lanes = tl.where(task < num_tasks, tl.load(p_t + 4).to(tl.int32), 0)
+    _products(k, diagonal + slot * (32 * 1024), cross + slot * (16 * 1024), tl.load(p_t), lanes,
+              tl.load(p_t + 5).to(tl.int32), tl.load(p_t + 6).to(tl.int32), k_lane, K, KS, TOKEN, SHARE, HEADS, MASK)
+
+
+@triton.jit
 def _place(lane, half: tl.constexpr, HEADS: tl.constexpr):
     """Where a lane's diagonal block stands among the 32: beside its other half, or 16 blocks from it."""
     if HEADS:
@@ -196,16 +206,18 @@ def kkt_solve_kernel(
     b_eye = (o[:, None] == o[None, :]).to(tl.float32)[None, :, :]
     program = tl.program_id(0)
     stride = tl.num_programs(0)
-    p_diagonal = diagonal + program * (32 * 1024)
-    p_cross = cross + program * (16 * 1024)
-    p_inverse = inverse + program * (32 * 1024)
-    p_lower = lower + program * (16 * 1024)
     p_product = product + program * (16 * 1024)
 
-    p_t = tasks + program * 8
-    _products(k, p_diagonal, p_cross, tl.load(p_t), tl.load(p_t + 4).to(tl.int32), tl.load(p_t + 5).to(tl.int32),
-              tl.load(p_t + 6).to(tl.int32), k_lane, K, KS, K_TOKEN, SHARE, HEADS, MASK)
+    _products_of(k, diagonal, cross, tasks, num_tasks, program, program + program // num_tasks, k_lane, K, KS,
+                 K_TOKEN, SHARE, HEADS, MASK)
     for task in range(program, num_tasks, stride):
+        # task // num_tasks is 0. It hides from the compiler that every task uses the same scratch: its pipelining of the
+        # task loop would otherwise take these buffers for doubled ones and order cube and vector cores two tasks apart.
+        slot = program + task // num_tasks
+        p_diagonal = diagonal + slot * (32 * 1024)
+        p_cross = cross + slot * (16 * 1024)
+        p_inverse = inverse + slot * (32 * 1024)
+        p_lower = lower + slot * (16 * 1024)
         p_t = tasks + task * 8
         g_first = tl.load(p_t + 1)
         g_next = g_first + 32 * G_TOKEN
@@ -234,9 +246,7 @@ def kkt_solve_kernel(
             b_m = _gated(p_diagonal, 32, b_g, b_g, b_b, USE_G, USE_BETA)
             _invert(b_m, p_inverse, m_strict, b_eye, one, 32)
 
-        # The next task's products stand before this task's merge: the vector cores then never wait for the cube.
-        p_n = tasks + tl.minimum(task + stride, num_tasks - 1) * 8
-        lanes_next = tl.where(task + stride < num_tasks, tl.load(p_n + 4).to(tl.int32), 0)
-        _products(k, p_diagonal, p_cross, tl.load(p_n), lanes_next, tl.load(p_n + 5).to(tl.int32),
-                  tl.load(p_n + 6).to(tl.int32), k_lane, K, KS, K_TOKEN, SHARE, HEADS, MASK)
+        # The next task's products stand before this task's merge: the vector cores then hardly wait for the cube.
+        _products_of(k, diagonal, cross, tasks, num_tasks, task + stride, slot, k_lane, K, KS, K_TOKEN, SHARE,
+                     HEADS, MASK)
         _merge(out, p_inverse, p_lower, p_product, eye, tl.load(p_t + 2), lanes, rows, o_lane, O_TOKEN, HEADS, MASK)
