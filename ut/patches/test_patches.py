@@ -5,6 +5,7 @@ Stand-ins of our own by default; the real ones where MINDSPEED_SRC, MINDSPEED_LL
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -175,24 +176,50 @@ def test_a_module_is_cut_to_what_is_needed():
     assert operator.only(text, {"c"}) == "import os\n\n\ndef c():\n    return 2\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(REAL))
-def test_real_checkout(name, tmp_path):
-    """Clones the named checkout's working tree, so that nothing there is touched."""
+def _patched(name: str, folder: Path) -> tuple[Path, Path]:
+    """The checkout that the environment names, and a patched copy of it; nothing is touched there."""
     source = os.environ.get(REAL[name])
     if not source:
         pytest.skip(f"{REAL[name]} names no checkout of {name}")
-    tree = tmp_path / "tree"
-    shutil.copytree(source, tree, ignore=shutil.ignore_patterns(".git"))
-    upstream.git(tree, "init", "-q")
-    upstream.git(tree, "add", "-A")
-    upstream.git(tree, "commit", "-q", "-m", "base")
-    assert cli.main([name, "--tree", str(tree), "--check"]) == 0
-    assert cli.main([name, "--tree", str(tree)]) == 0
+    tree = folder / name
+    if not tree.exists():
+        shutil.copytree(source, tree, ignore=shutil.ignore_patterns(".git"))
+        for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "base"]):
+            upstream.git(tree, *command)
+        assert cli.main([name, "--tree", str(tree), "--check"]) == 0
+        assert cli.main([name, "--tree", str(tree)]) == 0
+    return Path(source), tree
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(REAL))
+def test_new_files_pass_the_real_checkouts_own_lint(name, tmp_path):
+    source, tree = _patched(name, tmp_path)
     changed = targets.TARGETS[name].changes(cli.tree.Tree.open(tree, targets.TARGETS[name]))
-    for path in changed:
-        if path.endswith(".py"):
-            lint = subprocess.run([sys.executable, "-m", "ruff", "check", "--config", "pre-commit/pyproject.toml",
-                                   path], cwd=tree, capture_output=True, text=True)
-            new = not (Path(source) / path).exists()
-            assert not new or lint.returncode == 0, lint.stdout
+    new = [path for path in changed if path.endswith(".py") and not (source / path).exists()]
+    assert new
+    for command in (["check"], ["format", "--check"]):
+        lint = subprocess.run([sys.executable, "-m", "ruff", *command, "--config", "pre-commit/pyproject.toml", *new],
+                              cwd=tree, capture_output=True, text=True)
+        assert lint.returncode == 0, lint.stdout
+
+
+@pytest.fixture(scope="module")
+def patched_trees(tmp_path_factory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("trees")
+    return {REAL[name]: str(_patched(name, folder)[1]) for name in sorted(REAL)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [[], ["packed"]], ids=["fixed", "packed"])
+@pytest.mark.parametrize("consumer", [consumer.id for consumer in CONSUMERS])
+def test_real_forward_is_bit_equal_with_and_without_the_switch(consumer, packed, patched_trees):
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | patched_trees | {
+        "TRAINING_BACKEND": "mindspeed_fsdp", "NON_MEGATRON": "true",
+        "PYTHONPATH": os.pathsep.join([str(operator.PLUGIN.parent), *patched_trees.values()])}
+    ran = subprocess.run([sys.executable, "-m", "ut.patches.real_forward", consumer, *packed], env=environment,
+                         capture_output=True, text=True, timeout=300)
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, ran.stdout[-1000:] + ran.stderr[-3000:]
+    assert json.loads(lines[0].removeprefix("RESULT ")) == {
+        "calls_off": [1, 1], "calls_on": [0, 0], "equal": {"o": True, "state": True, "A": True}}
