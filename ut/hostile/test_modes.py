@@ -87,13 +87,13 @@ def test_R13_a_precision_that_does_not_exist_is_refused(precision):
 
 
 MODES = {
-    "no_grad": torch.no_grad,
-    "enable_grad": torch.enable_grad,
-    "inference": torch.inference_mode,
-    "autocast_bf16": lambda: torch.autocast("cpu", torch.bfloat16),
-    "default_dtype_float64": lambda: _default(torch.float64),
-    "default_device_meta": lambda: torch.device("meta"),
-    "anomaly": torch.autograd.detect_anomaly,
+    "no_grad": lambda device: torch.no_grad(),
+    "enable_grad": lambda device: torch.enable_grad(),
+    "inference": lambda device: torch.inference_mode(),
+    "autocast_bf16": lambda device: torch.autocast(device, torch.bfloat16),
+    "default_dtype_float64": lambda device: _default(torch.float64),
+    "default_device_meta": lambda device: torch.device("meta"),
+    "anomaly": lambda device: torch.autograd.detect_anomaly(),
 }
 
 
@@ -118,7 +118,7 @@ def test_R16_modes_change_no_bit_and_no_gradient_flows(mode, packing, path, devi
     plain = fused(*inputs.args)
     inputs.k.requires_grad_()
     fresh = None if packing is None else inputs.cu_seqlens.clone()
-    with MODES[mode]():
+    with MODES[mode](device):
         out = fused(*inputs.args[:3], fresh, 16)
     assert torch.equal(out, plain) and out.dtype == plain.dtype and not out.requires_grad
 
