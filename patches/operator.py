@@ -17,6 +17,8 @@ from .errors import PatchError
 PLUGIN = Path(__file__).resolve().parents[1] / "mindspeed_kkt_plugin"
 ROOTS = ("op.py", "reference.py", "kernels/__init__.py", "kernels/ascend.py")
 LEFT_OUT = ("portable", "two_call")  # upstream has its own two calls, and no GPU
+# What upstream's ruff (0.14) checks by default, and what its settings add; later versions check more by default.
+RULES = "--select=E4,E7,E9,F,D209,SIM115"
 HEADER = "# -*- coding: utf-8 -*-\n# Copyright (c) 2026, Huawei Technologies Co., Ltd. All rights reserved.\n"
 
 
@@ -134,7 +136,7 @@ def formatted(texts: dict[str, str], config: Path) -> dict[str, str]:
         for path, file in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(texts[path], encoding="utf-8")
-        for command in (["check", "--fix", "--quiet", "--exit-zero"], ["format", "--quiet"]):
+        for command in (["check", "--fix", "--quiet", "--exit-zero", RULES], ["format", "--quiet"]):
             done = subprocess.run([sys.executable, "-m", "ruff", *command, *options, "--no-cache", *files.values()],
                                   capture_output=True, text=True)
             if done.returncode:

@@ -198,7 +198,7 @@ def test_new_files_pass_the_real_checkouts_own_lint(name, tmp_path):
     changed = targets.TARGETS[name].changes(cli.tree.Tree.open(tree, targets.TARGETS[name]))
     new = [path for path in changed if path.endswith(".py") and not (source / path).exists()]
     assert new
-    for command in (["check"], ["format", "--check"]):
+    for command in (["check", operator.RULES], ["format", "--check"]):
         lint = subprocess.run([sys.executable, "-m", "ruff", *command, "--config", "pre-commit/pyproject.toml", *new],
                               cwd=tree, capture_output=True, text=True)
         assert lint.returncode == 0, lint.stdout
