@@ -251,3 +251,11 @@ def test_strided_offsets_in_the_two_calls(device):
     strided = torch.tensor([0, 99, 9, 99, 40, 99], device=device)[::2]
     low = chunk_scaled_dot_kkt_fwd(inputs.k, inputs.g, None, inputs.beta, strided, 16)
     assert_accurate(solve_tril(low, strided), exact(inputs), inputs)
+
+
+def test_offsets_and_table_may_differ_in_integer_type(device):
+    inputs = packed([0, 9, 40], device)
+    table = prepare_chunk_indices(inputs.cu_seqlens, 16)
+    expected = hold(inputs)
+    assert torch.equal(fused(*inputs.args, chunk_indices=table.int()), expected)
+    assert torch.equal(fused(*inputs.args[:3], inputs.cu_seqlens.int(), 16, chunk_indices=table), expected)
