@@ -25,7 +25,8 @@ CASES = {
     "fp32_beta_2": ("heads", dict(regime="beta2_repeated", T=64, H=1, K=16)),
     "bf16_shared_keys": ("heads", dict(B=2, T=50, H=2, HV=6, K=40, dtype=BF16)),
     "packed": ("heads", dict(T=150, H=1, HV=2, K=64, cu_seqlens=[0, 0, 70, 71, 135], dtype=BF16)),
-    "packed_groups": ("chunks heads", dict(T=GROUP + 200, H=1, HV=2, K=16, cu_seqlens=[0, 37, GROUP + 101], dtype=FP16)),
+    "packed_groups": (
+        "chunks heads", dict(T=GROUP + 200, H=1, HV=2, K=16, cu_seqlens=[0, 37, GROUP + 101], dtype=FP16)),
     "wide_fp32_keys": ("heads", dict(T=20, H=1, K=256)),
     "k_192": ("heads", dict(T=70, H=1, K=192, dtype=BF16)),
     "no_gates": ("heads", dict(T=64, H=2, K=16, with_g=False, with_beta=False)),

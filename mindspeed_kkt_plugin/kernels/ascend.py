@@ -98,6 +98,9 @@ def plan(
     g, beta = (None if x is None else x.contiguous() for x in (g, beta))
     B, T, H = k.shape[0], k.shape[2 if head_first else 1], k.shape[1 if head_first else 2]
     HV = next((x.shape[2] for x in (g, beta) if x is not None), H)
+    # Absent gates are rare: a small tensor of zeros or ones is cheaper than kernels of their own.
+    g = k.new_zeros((B, T, HV), dtype=torch.float32) if g is None else g
+    beta = k.new_ones((B, T, HV), dtype=torch.float32) if beta is None else beta
     out = k.new_empty((B, HV, T, CHUNK) if output_head_first else (B, T, HV, CHUNK), dtype=output_dtype)
     sequences = _sequences(B, T, cu_seqlens)
     covered = sequences[-1][2] if sequences else 0
@@ -125,7 +128,7 @@ def _launch(k, g, beta, out, scratch, eye, tasks: Tasks, layout: Layout, num_cor
         constants=dict(K=layout.K, KS=min(slab, max(16, 1 << (layout.K - 1).bit_length())), K_TOKEN=k_token,
                        SHARE=layout.HV // layout.H if by_heads else 1, WINDOW=layout.window,
                        G_SPACE=CHUNK // 2 * layout.HV, G_TOKEN=layout.HV, O_TOKEN=o_token, HEADS=by_heads,
-                       USE_G=g is not None, USE_BETA=beta is not None, MASK=tasks.masked),
+                       MASK=tasks.masked),
     )
 
 

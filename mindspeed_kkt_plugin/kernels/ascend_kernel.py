@@ -141,14 +141,10 @@ def _load_gate(g, first, head, lanes, rows, N: tl.constexpr, HEADS: tl.constexpr
 
 
 @triton.jit
-def _gated(p_s, N: tl.constexpr, b_gr, b_gc, b_beta, USE_G: tl.constexpr, USE_BETA: tl.constexpr):
+def _gated(p_s, N: tl.constexpr, b_gr, b_gc, b_beta):
     """-L of N blocks [block, row, column]: K K^T at p_s, log decay of rows and of columns and beta of rows [N, 32]."""
     b_m = 0.0 - tl.load(_blocks(p_s, N))
-    if USE_G:
-        b_m = b_m * _decay(b_gr[:, :, None] - b_gc[:, None, :])
-    if USE_BETA:
-        b_m = b_m * b_beta[:, :, None]
-    return b_m
+    return b_m * _decay(b_gr[:, :, None] - b_gc[:, None, :]) * b_beta[:, :, None]
 
 
 @triton.jit
@@ -191,7 +187,7 @@ def kkt_solve_kernel(
     k, g, beta, out, diagonal, cross, inverse, lower, product, eye, tasks, num_tasks, k_lane, o_lane, one,
     K: tl.constexpr, KS: tl.constexpr, K_TOKEN: tl.constexpr, SHARE: tl.constexpr,
     WINDOW: tl.constexpr, G_SPACE: tl.constexpr, G_TOKEN: tl.constexpr, O_TOKEN: tl.constexpr,
-    HEADS: tl.constexpr, USE_G: tl.constexpr, USE_BETA: tl.constexpr, MASK: tl.constexpr,
+    HEADS: tl.constexpr, MASK: tl.constexpr,
 ):
     """One program a cube core, tasks dealt out in turn.
 
@@ -211,8 +207,8 @@ def kkt_solve_kernel(
     _products_of(k, diagonal, cross, tasks, num_tasks, program, program + program // num_tasks, k_lane, K, KS,
                  K_TOKEN, SHARE, HEADS, MASK)
     for task in range(program, num_tasks, stride):
-        # task // num_tasks is 0. It hides from the compiler that every task uses the same scratch: its pipelining of the
-        # task loop would otherwise take these buffers for doubled ones and order cube and vector cores two tasks apart.
+        # task // num_tasks is 0. It hides from the compiler that all tasks use the same scratch: its pipelining of the
+        # task loop would otherwise take the buffers for doubled ones and order cube and vector cores two tasks apart.
         slot = program + task // num_tasks
         p_diagonal = diagonal + slot * (32 * 1024)
         p_cross = cross + slot * (16 * 1024)
@@ -225,26 +221,19 @@ def kkt_solve_kernel(
         lanes = tl.load(p_t + 4).to(tl.int32)
         rows = tl.load(p_t + 5).to(tl.int32)
 
-        b_g, b_g0, b_g1, b_b, b_b0, b_b1 = None, None, None, None, None, None
-        if USE_G:
-            b_g0 = _load_gate(g, g_first, head, lanes, rows, 16, HEADS, WINDOW, 2 * G_SPACE, G_TOKEN, MASK)
-            b_g1 = _load_gate(g, g_next, head, lanes, rows - 32, 16, HEADS, WINDOW, 2 * G_SPACE, G_TOKEN, MASK)
-        if USE_BETA:
-            b_b0 = _load_gate(beta, g_first, head, lanes, rows, 16, HEADS, WINDOW, 2 * G_SPACE, G_TOKEN, MASK)
-            b_b1 = _load_gate(beta, g_next, head, lanes, rows - 32, 16, HEADS, WINDOW, 2 * G_SPACE, G_TOKEN, MASK)
-        tl.store(_blocks(p_lower, 16), _gated(p_cross, 16, b_g1, b_g0, b_b1, USE_G, USE_BETA))
+        b_g0 = _load_gate(g, g_first, head, lanes, rows, 16, HEADS, WINDOW, 2 * G_SPACE, G_TOKEN, MASK)
+        b_g1 = _load_gate(g, g_next, head, lanes, rows - 32, 16, HEADS, WINDOW, 2 * G_SPACE, G_TOKEN, MASK)
+        b_b1 = _load_gate(beta, g_next, head, lanes, rows - 32, 16, HEADS, WINDOW, 2 * G_SPACE, G_TOKEN, MASK)
+        tl.store(_blocks(p_lower, 16), _gated(p_cross, 16, b_g1, b_g0, b_b1))
         if HEADS:
-            b_m = _gated(p_diagonal, 16, b_g0, b_g0, b_b0, USE_G, USE_BETA)
-            _invert(b_m, p_inverse, m_strict, b_eye, one, 16)
-            b_m = _gated(p_diagonal + 16 * 1024, 16, b_g1, b_g1, b_b1, USE_G, USE_BETA)
+            b_b0 = _load_gate(beta, g_first, head, lanes, rows, 16, HEADS, WINDOW, 2 * G_SPACE, G_TOKEN, MASK)
+            _invert(_gated(p_diagonal, 16, b_g0, b_g0, b_b0), p_inverse, m_strict, b_eye, one, 16)
+            b_m = _gated(p_diagonal + 16 * 1024, 16, b_g1, b_g1, b_b1)
             _invert(b_m, p_inverse + 16 * 1024, m_strict, b_eye, one, 16)
         else:
-            if USE_G:
-                b_g = _load_gate(g, g_first, head, lanes, rows, 32, HEADS, WINDOW, G_SPACE, G_TOKEN, MASK)
-            if USE_BETA:
-                b_b = _load_gate(beta, g_first, head, lanes, rows, 32, HEADS, WINDOW, G_SPACE, G_TOKEN, MASK)
-            b_m = _gated(p_diagonal, 32, b_g, b_g, b_b, USE_G, USE_BETA)
-            _invert(b_m, p_inverse, m_strict, b_eye, one, 32)
+            b_g = _load_gate(g, g_first, head, lanes, rows, 32, HEADS, WINDOW, G_SPACE, G_TOKEN, MASK)
+            b_b = _load_gate(beta, g_first, head, lanes, rows, 32, HEADS, WINDOW, G_SPACE, G_TOKEN, MASK)
+            _invert(_gated(p_diagonal, 32, b_g, b_g, b_b), p_inverse, m_strict, b_eye, one, 32)
 
         # The next task's products stand before this task's merge: the vector cores then hardly wait for the cube.
         _products_of(k, diagonal, cross, tasks, num_tasks, task + stride, slot, k_lane, K, KS, K_TOKEN, SHARE,
