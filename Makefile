@@ -24,11 +24,13 @@ lint: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m ut.hostile.fuzz
 
-# The CPU's part of docs/data (numerics, compiler traps, estimates); device files come from bench and npusim by hand.
+# The CPU's part of docs/data; MINDSPEED_SRC names a checkout for the upstream columns. GPU files come from bench by hand.
 docs-data: $(READY)
 	$(BIN)/python -m docs.numerics
 	$(BIN)/python -m docs.traps
-	$(BIN)/python -m npusim report --json > docs/data/npusim.tmp && mv docs/data/npusim.tmp docs/data/npusim_910b2_bf16.json
+	$(BIN)/python -m docs.ascend_runs
+	$(BIN)/python -m npusim resources --op fused --json > docs/data/resources.tmp && mv docs/data/resources.tmp docs/data/resources.json
+	$(BIN)/python -m npusim report --json $(if $(MINDSPEED_SRC),--mindspeed-src $(MINDSPEED_SRC)) > docs/data/npusim.tmp && mv docs/data/npusim.tmp docs/data/npusim_910b2_bf16.json
 
 docs-figures: $(READY)
 	$(BIN)/python -m docs.figures

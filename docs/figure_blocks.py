@@ -185,6 +185,30 @@ def highlights(lang: str) -> str:
     return "\n".join(f"* {line}" for line in summary(lang))
 
 
+def _runs(lang: str) -> str:
+    found = data.load(data.ASCEND_RUNS)
+    if not found:
+        return _missing(lang, "runs", "python -m docs.ascend_runs")
+    runs = found["runs"]
+    sound = sum(run["sound"] for run in runs)
+    return _say(lang, f"compiled program executed by npusim: {sound} of {len(runs)} runs within the bound and without a fault",
+                f"npusim 执行编译产物：{len(runs)} 次运行中 {sound} 次误差合格且无故障")
+
+
+def ascend_runs(lang: str) -> str:
+    found = data.load(data.ASCEND_RUNS)
+    if not found:
+        return _missing(lang, "runs", "python -m docs.ascend_runs")
+    head = ["B,T,H,HV,K", _say(lang, "type", "类型"), _say(lang, "keys", "键"), _say(lang, "packed", "变长"),
+            _say(lang, "worst error", "最大误差"), _say(lang, "bound", "上限"), _say(lang, "faults", "故障")]
+    body = [[run["shape"].replace(",", ", "), run["dtype"], run["regime"], str(run["cu_seqlens"] or "-"), _error(run["error"]),
+             f"{run['bound']:.0e}", str(len(run["findings"]))] for run in found["runs"]]
+    note = _say(lang, f"**Computed** by npusim from the program compiled for {found['target']}: relative Frobenius error of the worst "
+                "(chunk, head) against float64. Not run on an NPU.",
+                f"由 npusim 执行为 {found['target']} 编译的程序得到：最差（chunk，head）的相对 Frobenius 误差，以 float64 为基准；未在 NPU 上运行。")
+    return _table(head, body) + "\n\n" + note
+
+
 def status(lang: str) -> str:
     def have(found, source_en, source_zh):
         return _say(lang, source_en, source_zh) if found else _say(lang, "not yet", "尚无")
@@ -192,7 +216,7 @@ def status(lang: str) -> str:
     rows = [
         [_say(lang, "Accuracy, portable kernel", "精度，可移植 kernel"), _say(lang, "measured: CPU (interpreter), H200", "实测：CPU（解释器）、H200")],
         [_say(lang, "Accuracy, Ascend kernel", "精度，昇腾 kernel"),
-         _say(lang, "computed by npusim from the compiled program, against float64", "npusim 执行编译产物，与 float64 比较")],
+         _runs(lang)],
         [_say(lang, "Speed on H200", "H200 性能"), have(data.h200(), "measured", "实测")],
         [_say(lang, "Speed on 910B2", "910B2 性能"), have(data.estimates(), "**estimated** (npusim)", "**估算**（npusim）")],
         [_say(lang, "Run on an Ascend NPU", "在昇腾 NPU 上运行"), _say(lang, "**not yet**: no device was available", "**尚未**：开发环境无 NPU")],
@@ -203,4 +227,4 @@ def status(lang: str) -> str:
 
 
 BLOCKS = {"npu-table": npu_table, "calibration": calibration, "h200-table": h200_table, "published": published_table,
-          "a100": a100, "numerics": numerics, "traps": traps, "resources": resources, "highlights": highlights, "status": status}
+          "a100": a100, "numerics": numerics, "traps": traps, "resources": resources, "ascend-runs": ascend_runs, "highlights": highlights, "status": status}

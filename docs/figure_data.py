@@ -8,6 +8,7 @@ from pathlib import Path
 DATA = Path(__file__).parent / "data"
 ESTIMATES = "npusim_910b2_bf16.json"  # python -m npusim report --json
 NUMERICS = "numerics.json"  # python -m docs.numerics
+ASCEND_RUNS = "ascend_runs.json"  # python -m docs.ascend_runs
 RESOURCES = "resources.json"  # python -m npusim resources --op fused --json
 TRAPS = "traps.json"  # python -m docs.traps
 
