@@ -35,7 +35,7 @@ def npu_table(lang: str) -> str:
     upstream = "upstream_us" in next(iter(rows.values()))
     head = [_say(lang, "B, T, H, K", "B, T, H, K"), _say(lang, "fused, µs", "融合，µs"),
             _say(lang, "our two calls, µs", "本仓两步，µs")]
-    head += [_say(lang, "MindSpeed's two calls, µs", "MindSpeed 两步，µs"), _say(lang, "ratio", "倍数")] if upstream else [
+    head += [_say(lang, "MindSpeed-MM's two calls, µs", "MindSpeed-MM 两步，µs"), _say(lang, "ratio", "倍数")] if upstream else [
         _say(lang, "ratio", "倍数")]
     head += [_say(lang, "fused, ns per (chunk, head)", "融合，ns/(chunk, head)"),
              _say(lang, "memory floor, µs", "访存下限，µs")]
@@ -163,8 +163,8 @@ def summary(lang: str) -> list[str]:
                        f"our two calls {row['unfused_us']:.0f} µs",
                  "zh": f"估算（npusim，910B2，bf16），B,T,H,K = {_shape(POINT)}：融合 {row['fused_us']:.0f} µs，"
                        f"本仓两步 {row['unfused_us']:.0f} µs"}
-        extra = (_say(lang, f", MindSpeed's two calls {row['upstream_us']:.0f} µs",
-                      f"，MindSpeed 两步 {row['upstream_us']:.0f} µs") if "upstream_us" in row else "")
+        extra = (_say(lang, f", MindSpeed-MM's two calls {row['upstream_us']:.0f} µs",
+                      f"，MindSpeed-MM 两步 {row['upstream_us']:.0f} µs") if "upstream_us" in row else "")
         out.append(words[lang] + extra + _say(lang, ".", "。"))
     point = {row["op"]: row["us"] for row in data.published() if row["shape"] == POINT}
     if point:

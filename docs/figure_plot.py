@@ -44,7 +44,7 @@ def _series(estimated: dict, measured: dict):
 
     yield "910B2 fused (estimated)", "o-", column("fused_us")
     yield "910B2 two calls, ours (estimated)", "s--", column("unfused_us")
-    yield "910B2 two calls, MindSpeed (estimated)", "d--", column("upstream_us")
+    yield "910B2 two calls, MindSpeed-MM (estimated)", "d--", column("upstream_us")
     yield "910B2 memory floor", "k:", column("hbm_floor_us")
     for op, marker in (("two-call chain", "rX"), ("first fused version", "r*")):
         yield f"910B {op} (published)", marker, {row["shape"]: row["us"] for row in data.published() if row["op"] == op}
