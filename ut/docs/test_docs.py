@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def test_blocks_can_be_written_without_any_data(block, lang, monkeypatch, tmp_pa
     (tmp_path / "published.csv").write_text("device,op,B,T,H,K,dtype,us,source\n")
     monkeypatch.setattr("docs.figure_data.DATA", tmp_path)
     assert figure_blocks.block(block, lang).strip()
+
+
+def test_a_bench_file_is_read_and_scaled(monkeypatch, tmp_path):
+    (tmp_path / "published.csv").write_text("device,op,B,T,H,K,dtype,us,source\n")
+    times = {name: {"median_us": us, "min_us": us, "max_us": us} for name, us in (("fused", 25.0), ("FLA fused", 54.0))}
+    bench = {"kind": "measured", "device": "NVIDIA H200", "torch": "2.11", "dtype": "bf16", "unit": "us",
+             "shapes": [{"shape": [1, 16384, 8, 128], "times": {"graph": times}}],
+             "geometric_mean": {"graph": {"FLA fused": 2.16}}}
+    rows = [{"shape": "1,16384,8,8,128", "fused_us": 100.0, "unfused_us": 400.0, "ratio": 4.0, "hbm_floor_us": 34.0,
+             "fused_ns_per_chunk_head": 49.0}]
+    (tmp_path / "h200_bf16.json").write_text(json.dumps(bench))
+    (tmp_path / "npusim_910b2_bf16.json").write_text(
+        json.dumps({"target": "Ascend910B2", "dtype": "bf16", "rows": rows, "calibration": []}))
+    monkeypatch.setattr("docs.figure_data.DATA", tmp_path)
+    assert "| 1, 16384, 8, 128 | 25.0 | 54.0 | 2.16 |" in figure_blocks.block("h200-table", "en")
+    scaled = 54 * (132 * 1.98) / (108 * 1.41)
+    expected = f"| 1, 16384, 8, 128 | 54.0 | {scaled:.0f} | {scaled / 0.7:.0f} | 100 | {scaled / 100:.2f} |"
+    assert expected in figure_blocks.block("a100", "en")
 
 
 @pytest.mark.parametrize("name", NAMES)
