@@ -12,11 +12,11 @@ from .launch import Launch
 from .shared import INTERPRETED
 
 CHUNK = 64
-LANES = 16  # (chunk, head) pairs a task
-WINDOW = 8  # heads of g and beta read together: 32 bytes of fp32
+# Lanes, (chunk, head) pairs a task: estimated us of the first round of tasks on the cores beyond a round, of a round.
+ROUNDS = {16: (20.0, 17.5), 8: (12.5, 11.4)}
 SLAB_BYTES = 256  # of one token's keys in a product: 128 channels of 16 bits, 64 of fp32
-# Blocks of 32x32 fp32 that each program keeps in global memory between cube and vector cores, by buffer.
-SLOTS = {"diagonal": 2 * LANES, "cross": LANES, "inverse": 2 * LANES, "lower": LANES, "product": LANES}
+# fp32 numbers a lane that each program keeps in global memory between cube and vector cores, by buffer.
+SLOTS = {"diagonal": 2048, "cross": 1024, "inverse": 2048, "lower": 1024, "product": 2048, "gate": 64, "strength": 64}
 
 
 class Layout(NamedTuple):
@@ -51,16 +51,16 @@ class Layout(NamedTuple):
         """Elements from token to token and from head to head in the result."""
         return (CHUNK, self.T * CHUNK) if self.output_head_first else (self.HV * CHUNK, CHUNK)
 
-    @property
-    def window(self) -> int:
-        return min(WINDOW, 1 << (self.HV.bit_length() - 1))
+    def heads(self, lanes: int) -> int:
+        """Heads of one chunk in a task of so many lanes: as many as there are, in powers of 2."""
+        return min(lanes, 1 << (self.HV - 1).bit_length())
 
 
 class Tasks(NamedTuple):
     """A table for the kernel (see its docstring) and what all its tasks share."""
 
     table: torch.Tensor
-    by_heads: bool
+    lanes: int
     masked: bool
 
 
@@ -87,10 +87,10 @@ def plan(
     num_cores: int,
     precision: str = "ieee",
 ) -> tuple[torch.Tensor, list[Launch]]:
-    """The result tensor and the launches that fill it: full groups of 16 chunks, then what is left, at most two.
+    """The result tensor and the launch that fills it.
 
-    The task tables come from the host, so a packed call costs one device synchronisation per new cu_seqlens and
-    cannot be captured in a graph. Tensors on the meta device give a plan to look at; its tables are real.
+    The task table comes from the host, so a packed call costs one device synchronisation per new cu_seqlens and
+    cannot be captured in a graph. Tensors on the meta device give a plan to look at; its table is real.
     """
     k = k.contiguous()
     if head_first:
@@ -107,28 +107,28 @@ def plan(
     if cu_seqlens is not None and covered < T:
         out.narrow(2 if output_head_first else 1, covered, T - covered).zero_()
 
+    if not sequences:
+        return out, []
     layout = Layout(T, H, HV, k.shape[3], head_first, output_head_first)
     place = "cpu" if k.is_meta else str(k.device)
-    eye = _eye(place)
-    scratch = {name: k.new_empty((num_cores, slots, 32, 32), dtype=torch.float32) for name, slots in SLOTS.items()}
-    return out, [_launch(k, g, beta, out, scratch, eye, tasks, layout, num_cores)
-                 for tasks in _tasks(sequences, layout, place)]
+    tasks = _tasks(sequences, layout, num_cores, place)
+    return out, [_launch(k, g, beta, out, tasks, layout, num_cores, place)]
 
 
-def _launch(k, g, beta, out, scratch, eye, tasks: Tasks, layout: Layout, num_cores: int) -> Launch:
+def _launch(k, g, beta, out, tasks: Tasks, layout: Layout, num_cores: int, place: str) -> Launch:
     (k_token, k_head), (o_token, o_head) = layout.key_strides, layout.row_strides
-    by_heads = tasks.by_heads
     slab = SLAB_BYTES // k.element_size()
     count = tasks.table.shape[0]
+    cores = min(count, num_cores)
+    scratch = {name: k.new_empty((cores, tasks.lanes * size), dtype=torch.float32) for name, size in SLOTS.items()}
     return Launch(
-        name=f"kkt_solve_{'heads' if by_heads else 'chunks'}", kernel=kkt_solve_kernel, grid=(min(count, num_cores),),
-        args=dict(k=k, g=g, beta=beta, out=out, **scratch, eye=eye, tasks=tasks.table, num_tasks=count,
-                  k_lane=k_head if by_heads else CHUNK * k_token, o_lane=o_head if by_heads else CHUNK * o_token,
-                  one=1),
+        name="kkt_solve", kernel=kkt_solve_kernel, grid=(cores,),
+        args=dict(k=k, g=g, beta=beta, out=out, **scratch, eye=_eye(place, torch.float32), eye_g=_eye(place, g.dtype),
+                  eye_beta=_eye(place, beta.dtype), tasks=tasks.table, num_tasks=count, k_head=k_head,
+                  o_head=o_head, one=1),
         constants=dict(K=layout.K, KS=min(slab, max(16, 1 << (layout.K - 1).bit_length())), K_TOKEN=k_token,
-                       SHARE=layout.HV // layout.H if by_heads else 1, WINDOW=layout.window,
-                       G_SPACE=CHUNK // 2 * layout.HV, G_TOKEN=layout.HV, O_TOKEN=o_token, HEADS=by_heads,
-                       MASK=tasks.masked),
+                       SHARE=layout.HV // layout.H, HEADS=layout.heads(tasks.lanes), LANES=tasks.lanes,
+                       G_TOKEN=layout.HV, O_TOKEN=o_token, MASK=tasks.masked),
     )
 
 
@@ -141,34 +141,31 @@ def _sequences(B: int, T: int, cu_seqlens: torch.Tensor | None) -> tuple[tuple[i
 
 
 @lru_cache(maxsize=64)
-def _tasks(sequences: tuple[tuple[int, int, int], ...], layout: Layout, place: str) -> tuple[Tasks, ...]:
-    """Task tables on `place`: by chunks where 16 full chunks of a head follow each other, by heads elsewhere.
+def _tasks(sequences: tuple[tuple[int, int, int], ...], layout: Layout, num_cores: int, place: str) -> Tasks:
+    """The task table on `place`. 16 lanes are 1.3 times as fast a lane, 8 fill more cores and their last round."""
+    def estimate(lanes: int) -> float:
+        once, each = ROUNDS[lanes]
+        return once + each * -(-len(found[lanes]) // num_cores)
 
-    By chunks all lanes are always in use and both halves of a chunk are inverted together. By heads a task takes any
-    chunk, short ones too, and up to 16 heads of it: what is left of a sequence is few tasks, however many heads.
-    """
-    share, window = layout.HV // layout.H, layout.window
-    chunks, heads = [], []
-    for b, first, end in sequences:
-        grouped = first + (end - first) // (LANES * CHUNK) * (LANES * CHUNK)
-        for t in range(first, grouped, LANES * CHUNK):
-            for h in range(layout.HV):
-                start = min(h // window * window, layout.HV - window)
-                chunks.append((layout.key(b, t, h // share), layout.value(b, t, start), layout.row(b, t, h),
-                               h - start, LANES, CHUNK, 0, 0))
-        for t in range(grouped, end, CHUNK):
-            for h in range(0, layout.HV, LANES):
-                heads.append((layout.key(b, t, h // share), layout.value(b, t, h), layout.row(b, t, h),
-                              0, min(LANES, layout.HV - h), min(CHUNK, end - t), h % share, 0))
-    found = []
-    for by_heads, rows in ((False, chunks), (True, heads)):
-        if rows:
-            masked = by_heads and any(row[4] < LANES or row[5] < CHUNK for row in rows)
-            found.append(Tasks(torch.tensor(rows, dtype=torch.int64, device="cpu").to(place), by_heads, masked))
-    return tuple(found)
+    found = {lanes: _rows(sequences, layout, lanes) for lanes in ROUNDS}
+    lanes = min(ROUNDS, key=estimate)
+    rows = found[lanes]
+    heads = layout.heads(lanes)
+    tokens = lanes // heads * CHUNK
+    masked = any(row[3] < tokens or row[4] < heads for row in rows)
+    return Tasks(torch.tensor(rows, dtype=torch.int64, device="cpu").to(place), lanes, masked)
+
+
+def _rows(sequences, layout: Layout, lanes: int) -> list[tuple[int, ...]]:
+    """A row of the table for every group of chunks and heads."""
+    share, heads = layout.HV // layout.H, layout.heads(lanes)
+    tokens = lanes // heads * CHUNK
+    return [(layout.key(b, t, h // share), layout.value(b, t, h), layout.row(b, t, h), min(tokens, end - t),
+             min(heads, layout.HV - h), h % share, 0, 0)
+            for b, first, end in sequences for t in range(first, end, tokens) for h in range(0, layout.HV, heads)]
 
 
 @lru_cache(maxsize=8)
-def _eye(place: str) -> torch.Tensor:
-    """A 32x32 identity, then 32x32 zeros."""
-    return torch.eye(64, 32, dtype=torch.float32, device="cpu").to(place)
+def _eye(place: str, dtype: torch.dtype) -> torch.Tensor:
+    """A 64x64 identity."""
+    return torch.eye(CHUNK, dtype=dtype, device="cpu").to(place)
