@@ -13,7 +13,7 @@ from .shared import INTERPRETED
 
 CHUNK = 64
 # Lanes, (chunk, head) pairs a task: estimated us of the first round of tasks on the cores beyond a round, of a round.
-ROUNDS = {16: (20.0, 17.5), 8: (12.5, 11.4)}
+ROUNDS = {16: (20.5, 16.2), 8: (12.5, 11.4)}
 SLAB_BYTES = 256  # of one token's keys in a product: 128 channels of 16 bits, 64 of fp32
 # fp32 numbers a lane that each program keeps in global memory between cube and vector cores, by buffer.
 SLOTS = {"diagonal": 2048, "cross": 1024, "inverse": 2048, "lower": 1024, "product": 2048, "gate": 64, "strength": 64}
@@ -142,7 +142,7 @@ def _sequences(B: int, T: int, cu_seqlens: torch.Tensor | None) -> tuple[tuple[i
 
 @lru_cache(maxsize=64)
 def _tasks(sequences: tuple[tuple[int, int, int], ...], layout: Layout, num_cores: int, place: str) -> Tasks:
-    """The task table on `place`. 16 lanes are 1.3 times as fast a lane, 8 fill more cores and their last round."""
+    """The task table on `place`. 16 lanes are 1.4 times as fast a lane, 8 fill more cores and their last round."""
     def estimate(lanes: int) -> float:
         once, each = ROUNDS[lanes]
         return once + each * -(-len(found[lanes]) // num_cores)

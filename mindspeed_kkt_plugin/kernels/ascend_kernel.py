@@ -104,6 +104,7 @@ def _merge(out, p_inverse, p_lower, p_product, p_eye, first, rows, heads, o_head
         b_w = tl.dot(tl.load(_tile(p_lower + lane * 1024, 32, 32, 32)),
                      tl.load(_tile(p_inverse + lane * 2048, 32, 32, 32)), input_precision="ieee")
         tl.store(_tile(p_product + lane * 2048, 32, 32, 64), b_w)
+    b_top = tl.load(_tile(p_eye, 32, 64, 64))
     for i in range(lanes):
         chunk = i // heads
         head = i % heads
@@ -112,7 +113,6 @@ def _merge(out, p_inverse, p_lower, p_product, p_eye, first, rows, heads, o_head
         rows_lane = rows - chunk * 64
         b_a0 = tl.load(_tile(p_inverse + lane * 2048, 32, 32, 32))
         b_a1 = tl.load(_tile(p_inverse + lane * 2048 + 1024, 32, 32, 32))
-        b_top = tl.load(_tile(p_eye, 32, 64, 64))
         b_w = tl.load(_tile(p_product + lane * 2048, 32, 64, 64))
         _store_rows(out, o_first, tl.dot(b_a0, b_top, input_precision="ieee"), rows_lane, TOKEN, MASK)
         _store_rows(out, o_first + 32 * TOKEN, tl.dot(b_a1, b_w, input_precision="ieee"), rows_lane - 32, TOKEN, MASK)
@@ -222,10 +222,10 @@ def kkt_solve_kernel(
             b_b1 = _load_gate(p_strength + 32, LANES, 64)
             b_b = _load_gate(p_strength, BLOCKS, 32)
             b_m = tl.permute(_gated(p_diagonal, BLOCKS, b_g, b_g, b_b), (2, 1, 0))
-            b_m = _substitute(b_m, one, 0, 16, BLOCKS)
-            # In between, when the cube has long read the last task's: first, the store waits 1.9 us for it.
+            b_m = _substitute(b_m, one, 0, 8, BLOCKS)
+            # In between, when the cube has read the last task's: as the first step, the store waits 1.9 us for it.
             tl.store(_blocks(p_lower, LANES), _gated(p_cross, LANES, b_g1, b_g0, b_b1))
-            b_m = _substitute(b_m, one, 16, 32, BLOCKS)
+            b_m = _substitute(b_m, one, 8, 32, BLOCKS)
             tl.store(_blocks(p_inverse, BLOCKS), tl.where(m_strict, tl.permute(b_m, (2, 1, 0)), 0.0) + b_eye)
 
             # The next task's products stand before this task's merge: the vector cores then never wait for the cube.
