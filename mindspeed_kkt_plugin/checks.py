@@ -8,7 +8,7 @@ import os
 
 import torch
 
-from .varlen import prepare_chunk_indices
+from .varlen import prepare_chunk_indices, sequence_offsets
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 CHUNK_SIZES = (16, 32, 64)
@@ -101,22 +101,28 @@ def _check_packing(B: int, cu_seqlens, chunk_indices, device: torch.device, owne
 
 
 def values_are_checked(device: torch.device) -> bool:
-    """Reading offsets from an accelerator stalls it: there only with MINDSPEED_KKT_CHECK=1, on the CPU always."""
+    """Reading offsets from an accelerator stalls it: there only with MINDSPEED_KKT_CHECK=1, on the CPU always.
+
+    The Ascend kernel's plan has to read them and checks them itself.
+    """
     return device.type == "cpu" or os.environ.get("MINDSPEED_KKT_CHECK", "0") == "1"
 
 
-def check_values(cu_seqlens, chunk_indices, T: int, chunk_size: int) -> None:
-    """What only the offsets' values can tell (one device synchronisation). Raises ValueError."""
-    offsets = cu_seqlens.detach().to("cpu", torch.int64)
+def check_offsets(offsets: tuple[int, ...], T: int) -> None:
+    """What only the offsets' values can tell. Raises ValueError."""
     if offsets[0] != 0:
-        raise ValueError(f"cu_seqlens starts at {offsets[0].item()}; it must start at 0")
-    drops = (offsets.diff() < 0).nonzero()
-    if drops.numel():
-        i = drops[0].item()
-        raise ValueError(f"cu_seqlens decreases from {offsets[i].item()} to {offsets[i + 1].item()} at index {i + 1}; "
-                         "offsets may repeat but not decrease")
+        raise ValueError(f"cu_seqlens starts at {offsets[0]}; it must start at 0")
+    for i, (first, end) in enumerate(zip(offsets, offsets[1:], strict=False), 1):
+        if end < first:
+            raise ValueError(f"cu_seqlens decreases from {first} to {end} at index {i}; "
+                             "offsets may repeat but not decrease")
     if offsets[-1] > T:
-        raise ValueError(f"cu_seqlens ends at {offsets[-1].item()}; it must not exceed T = {T}")
+        raise ValueError(f"cu_seqlens ends at {offsets[-1]}; it must not exceed T = {T}")
+
+
+def check_values(cu_seqlens, chunk_indices, T: int, chunk_size: int) -> None:
+    """`check_offsets`, and that chunk_indices lists their chunks (device synchronisations). Raises ValueError."""
+    check_offsets(sequence_offsets(cu_seqlens), T)
     if chunk_indices is None:
         return
     table = prepare_chunk_indices(cu_seqlens, chunk_size).to("cpu", torch.int64)

@@ -36,12 +36,13 @@ def chunk_gated_delta_rule_fwd_kkt_solve(
             used in fp32. None: no decay.
         beta: `[B, T, HV]` like g, applied in fp32 after the product. None: ones.
         cu_seqlens: int32 or int64 `[N + 1]`, offsets of N packed sequences, first 0, not decreasing, last <= T; needs
-            B = 1. Zero-length sequences are allowed. On an accelerator these values are trusted unless
-            `MINDSPEED_KKT_CHECK=1` is set, because reading them stalls the device.
+            B = 1. Zero-length sequences are allowed. On CUDA these values are trusted unless `MINDSPEED_KKT_CHECK=1`
+            is set, because reading them stalls the device; the Ascend kernel's plan reads and checks them.
         chunk_size: 16, 32 or 64. A last chunk may be shorter.
         output_dtype: bf16, fp16 or fp32; None means k's.
         chunk_indices: `[NT, 2]` as `varlen.prepare_chunk_indices` makes it. None: made here, which costs a device
-            synchronisation for each new cu_seqlens tensor, and cannot be captured in a graph.
+            synchronisation for each new cu_seqlens tensor, and cannot be captured in a graph. The Ascend kernel makes
+            tables of its own, at the same cost, and does not use this one.
         head_first: layout of k, g and beta.
         output_head_first: layout of the result.
 

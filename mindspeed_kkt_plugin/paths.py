@@ -83,14 +83,15 @@ class Path:
             out = reference.kkt_solve(*_plan_arguments(call)[:4], call.chunk_size, head_first=call.head_first,
                                       output_head_first=call.output_head_first, dtype=torch.float32)
             return out.to(call.output_dtype).contiguous()
-        if call.cu_seqlens is not None:
+        module = _load(self.module)[0]
+        if call.cu_seqlens is not None and getattr(module, "READS_CHUNK_INDICES", True):
             table = call.chunk_indices
             if table is None:
                 table = prepare_chunk_indices(call.cu_seqlens, call.chunk_size)
             # Kernels read both as dense arrays.
             dense = dict(cu_seqlens=call.cu_seqlens.contiguous(), chunk_indices=table.contiguous())
             call = Call(**{**call.__dict__, **dense})
-        out, launches = _load(self.module)[0].plan(*_plan_arguments(call), **_plan_options(call))
+        out, launches = module.plan(*_plan_arguments(call), **_plan_options(call))
         run_launches(launches, call.k.device)
         return out.contiguous()  # the two-call chain gives a head-first result as a view
 
