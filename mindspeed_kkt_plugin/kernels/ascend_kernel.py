@@ -127,8 +127,7 @@ def _load_gate(p_gate, N: tl.constexpr, SPACE: tl.constexpr):
 @triton.jit
 def _gated(p_s, N: tl.constexpr, b_gr, b_gc, b_beta):
     """-L of N blocks [block, row, column]: K K^T at p_s, log decay of rows and of columns and beta of rows [N, 32]."""
-    b_m = 0.0 - tl.load(_blocks(p_s, N))
-    return b_m * _decay(b_gr[:, :, None] - b_gc[:, None, :]) * b_beta[:, :, None]
+    return tl.load(_blocks(p_s, N)) * _decay(b_gr[:, :, None] - b_gc[:, None, :]) * (0.0 - b_beta)[:, :, None]
 
 
 @triton.jit
