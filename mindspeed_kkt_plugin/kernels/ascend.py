@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import torch
 
+from ..checks import check_offsets
 from ..varlen import sequence_offsets
 from .ascend_kernel import kkt_solve_kernel
 from .launch import Launch
 from .shared import INTERPRETED
 
+READS_CHUNK_INDICES = False  # the task table takes their place
 CHUNK = 64
 # Lanes, (chunk, head) pairs a task: estimated us of the first round of tasks on the cores beyond a round, of a round.
 ROUNDS = {16: (20.5, 16.2), 8: (12.5, 11.4)}
@@ -92,6 +94,8 @@ def plan(
     The task table comes from the host, so a packed call costs one device synchronisation per new cu_seqlens and
     cannot be captured in a graph. Tensors on the meta device give a plan to look at; its table is real.
     """
+    if precision != "ieee":
+        raise ValueError(f"precision is {precision!r}; the Ascend kernel has 'ieee' only")
     k = k.contiguous()
     if head_first:
         g, beta = (None if x is None else x.transpose(1, 2) for x in (g, beta))
@@ -137,6 +141,7 @@ def _sequences(B: int, T: int, cu_seqlens: torch.Tensor | None) -> tuple[tuple[i
     if cu_seqlens is None:
         return tuple((b, 0, T) for b in range(B))
     offsets = sequence_offsets(cu_seqlens)
+    check_offsets(offsets, T)
     return tuple((0, a, b) for a, b in zip(offsets, offsets[1:], strict=False) if a < b)
 
 

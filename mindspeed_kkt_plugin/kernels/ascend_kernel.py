@@ -127,7 +127,8 @@ def _load_gate(p_gate, N: tl.constexpr, SPACE: tl.constexpr):
 @triton.jit
 def _gated(p_s, N: tl.constexpr, b_gr, b_gc, b_beta):
     """-L of N blocks [block, row, column]: K K^T at p_s, log decay of rows and of columns and beta of rows [N, 32]."""
-    return tl.load(_blocks(p_s, N)) * _decay(b_gr[:, :, None] - b_gc[:, None, :]) * (0.0 - b_beta)[:, :, None]
+    b_strength = (b_gr - b_gr) - b_beta  # NaN where g is NaN or infinite: the clamp would hide it
+    return tl.load(_blocks(p_s, N)) * _decay(b_gr[:, :, None] - b_gc[:, None, :]) * b_strength[:, :, None]
 
 
 @triton.jit

@@ -46,14 +46,18 @@ def test_N14_keys_of_length_5_stay_finite_and_accurate(module):
     assert ((out - truth).norm() / truth.norm()).item() < 1e-4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")], ids=str)
-@pytest.mark.parametrize("where", ["k", "g", "beta"])
+SPOILS = [(where, bad) for where in ("g", "k", "beta") for bad in (float("nan"), float("inf"))]
+
+
+@pytest.mark.parametrize("where,bad", [SPOILS[0], *(pytest.param(*one, marks=pytest.mark.slow) for one in SPOILS[1:])])
 def test_N23_a_bad_token_spoils_its_own_chunk_and_head_only(where, bad, module):
     clean, out = call(compiled.bad_token, module, where, bad)
     kept = torch.ones(2, 160, 2, dtype=torch.bool)
     kept[1, 64:128, 0] = False
     assert torch.equal(out[kept], clean[kept])
+    # The clamp's vmax and vmin drop a NaN as npusim models them; the chain has no second guard for g.
+    if module.endswith("ascend") or where != "g":
+        assert not out[~kept].isfinite().all()
 
 
 @pytest.mark.slow
