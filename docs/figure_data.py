@@ -11,6 +11,13 @@ NUMERICS = "numerics.json"  # python -m docs.numerics
 ASCEND_RUNS = "ascend_runs.json"  # python -m docs.ascend_runs
 RESOURCES = "resources.json"  # python -m npusim resources --op fused --json
 TRAPS = "traps.json"  # python -m docs.traps
+PUBLISHED = "published.csv"
+H200 = "h200_bench.json"  # python -m mindspeed_kkt_plugin.bench --device cuda --against fla --json
+H200_RETUNED = "h200_bench_retuned.json"  # the same for shapes where an earlier tuning of FLA's did not fit
+ATK_ACCURACY = "atk_h200_accuracy.csv"  # columns of the report that run_local.py accuracy --device cuda wrote
+ATK_PERFORMANCE = "atk_h200_performance.csv"  # likewise, performance
+ATK_PERFORMANCE_CASES = (Path(__file__).parents[1] / "atk/chunk_gated_delta_rule_fwd_kkt_solve"
+                         / "atk_chunk_gated_delta_rule_fwd_kkt_solve_perf.json")
 
 # Product pages of NVIDIA: streaming multiprocessors and boost clock in GHz.
 SMS_AND_CLOCK = {"A100": (108, 1.41), "H200": (132, 1.98)}
@@ -22,23 +29,52 @@ def load(name: str):
 
 
 def h200() -> dict | None:
-    """The bench's JSON for bf16 that times the most ways on an H200."""
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(DATA.glob("h200_*.json"))]
-    fit = [one for one in found if isinstance(one, dict) and one.get("shapes")
-           and (one.get("kind"), one.get("dtype")) == ("measured", "bf16")]
-    return max(fit, key=lambda one: (len(_ways(one)), len(one["shapes"])), default=None)
+    """The bench's JSON for bf16 on an H200; rows that a second run measured again in place of the first's."""
+    strays = sorted({file.name for file in DATA.glob("h200_*.json")} - {H200, H200_RETUNED})
+    if strays:
+        raise ValueError(f"docs/data holds {', '.join(strays)} besides {H200}: one bench file of the H200 is shown")
+    bench = load(H200)
+    if bench is None:
+        return None
+    if (bench.get("kind"), bench.get("dtype")) != ("measured", "bf16"):
+        raise ValueError(f"{H200} is {bench.get('kind')}, {bench.get('dtype')}; wanted measured, bf16")
+    again = {tuple(row["shape"]): row for row in (load(H200_RETUNED) or {"shapes": []})["shapes"]}
+    return bench | {"shapes": [again.get(tuple(row["shape"]), row) for row in bench["shapes"]]}
 
 
-def _ways(bench: dict) -> dict:
+def retuned() -> list[tuple[int, ...]]:
+    """Shapes of h200() that come from the second run."""
+    return [tuple(row["shape"]) for row in (load(H200_RETUNED) or {"shapes": []})["shapes"]]
+
+
+def clock(bench: dict) -> str:
+    """The clock that tables show: CUDA graphs where the bench has them."""
     times = bench["shapes"][0]["times"]
-    return times.get("graph") or next(iter(times.values()))
+    return "graph" if "graph" in times else next(iter(times))
 
 
-def h200_times() -> dict[tuple[int, ...], dict[str, float]]:
-    """(B, T, H, K) → name → median in µs; CUDA graphs where the bench has that clock."""
-    rows = (h200() or {"shapes": []})["shapes"]
-    return {tuple(row["shape"]): {name: times["median_us"] for name, times in _ways({"shapes": [row]}).items()}
-            for row in rows}
+def h200_times(by: str | None = None) -> dict[tuple[int, ...], dict[str, float]]:
+    """(B, T, H, K) → name → median in µs by that clock; nothing where the bench lacks it."""
+    bench = h200()
+    if bench is None:
+        return {}
+    by = by or clock(bench)
+    return {tuple(row["shape"]): {name: times["median_us"] for name, times in row["times"][by].items()}
+            for row in bench["shapes"] if by in row["times"]}
+
+
+def table(name: str) -> list[dict[str, str]]:
+    """Rows of a CSV file; none where it is not there."""
+    file = DATA / name
+    if not file.is_file():
+        return []
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def atk_cases() -> int:
+    """How many performance cases the ATK package has."""
+    return len(json.loads(ATK_PERFORMANCE_CASES.read_text(encoding="utf-8")))
 
 
 def estimates() -> dict[tuple[int, ...], dict]:
@@ -53,9 +89,8 @@ def estimates() -> dict[tuple[int, ...], dict]:
 
 
 def published() -> list[dict]:
-    with (DATA / "published.csv").open(encoding="utf-8", newline="") as file:
-        return [{**row, "shape": tuple(int(row[axis]) for axis in "BTHK"), "us": float(row["us"])}
-                for row in csv.DictReader(file)]
+    return [{**row, "shape": tuple(int(row[axis]) for axis in "BTHK"), "us": float(row["us"])}
+            for row in table(PUBLISHED)]
 
 
 def a100_factor() -> float:

@@ -1,7 +1,7 @@
-"""A chain of slices deeper than about 11 loses the 1:2 split of vector work, silently: both cores then repeat it all.
+"""A long chain of slices loses the 1:2 split of vector work, silently: both cores then repeat it all.
 
 The pass that carries the split upwards is a greedy rewriter with a fixed number of rounds. A loop of one round, with a
-bound that only the run knows, starts it anew.
+bound that only the run knows, starts it anew. How long is measured here; in the full kernel it was shorter.
 """
 import triton
 import triton.language as tl

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from docs import figure_blocks, figures
+from docs import figure_blocks, figure_data, figures
 
 ROOT = Path(figures.ROOT)
 PAGES = figures.pages() + sorted(ROOT.glob("atk/*/README*.md"))
@@ -50,7 +50,7 @@ def test_a_bench_file_is_read_and_scaled(monkeypatch, tmp_path):
              "geometric_mean": {"graph": {"FLA fused": 2.16}}}
     rows = [{"shape": "1,16384,8,8,128", "fused_us": 100.0, "unfused_us": 400.0, "ratio": 4.0, "hbm_floor_us": 34.0,
              "fused_ns_per_chunk_head": 49.0}]
-    (tmp_path / "h200_bf16.json").write_text(json.dumps(bench))
+    (tmp_path / "h200_bench.json").write_text(json.dumps(bench))
     (tmp_path / "npusim_910b2_bf16.json").write_text(
         json.dumps({"target": "Ascend910B2", "dtype": "bf16", "rows": rows, "calibration": []}))
     monkeypatch.setattr("docs.figure_data.DATA", tmp_path)
@@ -58,6 +58,40 @@ def test_a_bench_file_is_read_and_scaled(monkeypatch, tmp_path):
     scaled = 54 * (132 * 1.98) / (108 * 1.41)
     expected = f"| 1, 16384, 8, 128 | 54.0 | {scaled:.0f} | {scaled / 0.7:.0f} | 100 | {scaled / 100:.2f} |"
     assert expected in figure_blocks.block("a100", "en")
+    assert f"{scaled / 100:.2f} of its speed; 0.7 or more on 1 of 1 shapes" in figure_blocks.block("highlights", "en")
+
+
+def bench_of(us: float, **fields) -> str:
+    times = {name: {"median_us": value} for name, value in (("fused", us), ("FLA fused", 3 * us))}
+    return json.dumps({"kind": "measured", "device": "H200", "torch": "2", "dtype": "bf16",
+                       "shapes": [{"shape": [1, 64, 1, 128], "times": {"graph": times}}]} | fields)
+
+
+def test_a_row_measured_again_stands_for_the_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(figure_data, "DATA", tmp_path)
+    (tmp_path / "h200_bench.json").write_text(bench_of(7.0))
+    (tmp_path / "h200_bench_retuned.json").write_text(bench_of(5.0))
+    assert figure_data.h200_times() == {(1, 64, 1, 128): {"fused": 5.0, "FLA fused": 15.0}}
+
+
+def test_a_second_bench_file_or_one_of_another_dtype_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(figure_data, "DATA", tmp_path)
+    (tmp_path / "h200_bench.json").write_text(bench_of(7.0))
+    (tmp_path / "h200_bf16.json").write_text(bench_of(5.0))
+    with pytest.raises(ValueError, match=r"h200_bf16\.json besides h200_bench\.json"):
+        figure_data.h200_times()
+    (tmp_path / "h200_bf16.json").unlink()
+    (tmp_path / "h200_bench.json").write_text(bench_of(7.0, dtype="fp16"))
+    with pytest.raises(ValueError, match="wanted measured, bf16"):
+        figure_data.h200_times()
+
+
+def test_the_cases_that_miss_atks_rule_are_named(monkeypatch, tmp_path):
+    (tmp_path / "published.csv").write_text("device,op,B,T,H,K,dtype,us,source\n")
+    (tmp_path / "atk_h200_accuracy.csv").write_text(
+        "case,path,passed,reason,max_re_ratio,max_re_limit\na,portable,True,,0.9,1.25\nb,portable,False,x,1.8,1.25\n")
+    monkeypatch.setattr(figure_data, "DATA", tmp_path)
+    assert "1 of 2 within ATK's rule; not `b` |" in figure_blocks.block("status", "en")
 
 
 @pytest.mark.parametrize("name", NAMES)
