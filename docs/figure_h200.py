@@ -145,7 +145,7 @@ def atk(lang: str) -> str:
     slow = say(lang, f"**Measured** on the H200 with `run_local.py`: our two calls over the fused operator, device time; {len(rows)} of "
                f"{total} cases were timed", f"**实测**（H200，`run_local.py`）：本仓两步与融合算子的设备时间之比；{total} 条用例中 {len(rows)} 条已计时")
     if len(rows) < total:
-        slow += say(lang, ", the others could not keep the device busy and are failures of the run", "，其余未能使设备保持忙碌，该次运行记为失败")
+        slow += say(lang, "; where a call could not keep the device busy, the run counts the case as failed", "；未能使设备保持忙碌的用例记为失败")
     missed_table = table(
         [say(lang, "accuracy case", "精度用例"), say(lang, "largest relative error, in units of the two calls' or 2^-8", "最大相对误差与两步之比（两步不足2^-8时按2^-8）"),
          say(lang, "allowed", "允许")],
