@@ -36,4 +36,4 @@ docs-figures: $(READY)
 	$(BIN)/python -m docs.figures
 
 clean:
-	rm -rf .venv demo_out out .npusim_cache
+	rm -rf .venv demo_out out atk_output .npusim_cache

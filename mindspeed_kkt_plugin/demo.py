@@ -195,8 +195,8 @@ def _show(console, report: dict) -> None:
 
     console.print(f"Device [bold]{report['device']}[/], path [bold]{report['path']['path']}[/] "
                   f"({report['path']['why']}); k {report['k']}, {report['value_heads']} value heads.")
-    table = Table(title="Accuracy (worst chunk's relative Frobenius error)")
-    for column in ("comparison", "worst", "mean", "bound", "met"):
+    table = Table(title="Accuracy (worst chunk: relative Frobenius error, which the bound is on)")
+    for column in ("comparison", "worst chunk", "mean, relative", "bound", "met"):
         table.add_column(column, justify="left" if column == "comparison" else "right")
     for entry in report["comparisons"]:
         table.add_row(entry["what"], *(f"{entry[name]:.2e}" for name in ("worst", "mean", "bound")),

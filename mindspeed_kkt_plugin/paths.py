@@ -234,7 +234,10 @@ def _interpreted() -> bool:
 
 def _no_device(path: Path) -> str | None:
     present = {"any": True, "cpu": _interpreted(), "cuda": _device_name("cuda"), "npu": _device_name("npu")}
-    return None if any(present[kind] for kind in path.devices) else f"no usable device ({'/'.join(path.devices)})"
+    if any(present[kind] for kind in path.devices):
+        return None
+    hint = "; on the CPU it needs TRITON_INTERPRET=1" if "cpu" in path.devices else ""
+    return f"no usable device ({'/'.join(path.devices)}){hint}"
 
 
 def _device_name(kind: str) -> str | None:

@@ -23,7 +23,7 @@ def _text(found: dict) -> str:
     def section(title: str, rows: dict) -> list[str]:
         return [title] + [f"  {name:<22} {value}" for name, value in rows.items()] + [""]
 
-    lines = section("versions", {name: version or "not installed" for name, version in found["versions"].items()})
+    lines = section("versions", {name: version or "no package metadata" for name, version in found["versions"].items()})
     lines += section("devices", {name: device or "none" for name, device in found["devices"].items()})
     lines += section("paths, in order of choice", {n: reason or "usable" for n, reason in found["paths"].items()})
     lines += ["consumers in MindSpeed"]

@@ -63,8 +63,8 @@ def one_line(result: dict | str) -> str:
         return result or "operator and chain agree"
     if result["失败原因"]:
         return f"{result['运行结果']}: {result['失败原因']}"
-    figures = [f"{value}" for key, value in result.items() if "性能" in key and "通过" not in key]
-    return "pass" if not figures else "µs, end to end, …, ratio: " + " ".join(figures)
+    figures = [f"{key} {value}" for key, value in result.items() if "性能" in key and "通过" not in key]
+    return ", ".join(figures) or "pass"
 
 
 def device_name(device: str) -> str:

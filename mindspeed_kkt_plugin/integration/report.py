@@ -23,7 +23,7 @@ def status() -> dict:
     id, target, chosen_by, state and detail.
 
     state is `active` (fused now), `overridden` (was, and something replaced it since), `waiting` (fused when its
-    module is imported), `left alone` (detail says why), `found` (on disk and usable; not installed in this process)
+    module is imported), `left alone` (detail says why), `found` (on disk and usable; not switched on in this process)
     or `absent`. Looks at names and files only: no device, no import of MindSpeed.
     """
     found = paths.status()
@@ -71,4 +71,4 @@ def _on_disk(consumer: Consumer) -> tuple[str, str]:
     if file is None:
         return "absent", f"{consumer.package} has no {tail}"
     reason = why_unpaired_source(file.read_text(encoding="utf-8"), consumer.function)
-    return ("left alone", reason) if reason else ("found", "usable; the plugin is not installed in this process")
+    return ("left alone", reason) if reason else ("found", "usable; not switched on (install() or the launcher does)")
