@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -288,3 +288,18 @@ def test_operator_and_chain_are_compared_before_timing(monkeypatch, device):
 def test_every_frozen_accuracy_case_passes(tmp_path, device):
     done = run_local("accuracy", "--device", device, folder=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+@pytest.mark.parametrize("backend, chunk_size, allowed", [("npu", 16, True), ("npu", 64, False), ("gpu", 16, False)])
+def test_only_chunks_that_the_ascend_kernel_does_not_take_may_run_the_chain(backend, chunk_size, allowed, monkeypatch):
+    import mindspeed_kkt_plugin
+
+    monkeypatch.setattr(mindspeed_kkt_plugin, "status", lambda: {"last": {"path": "two_call", "why": "a reason"}})
+    api = object.__new__(plugin(EXECUTOR).KktSolveApi)
+    api.role, api.device, api._run = "fused", backend, lambda: "the result"
+    api.operands = SimpleNamespace(chunk_size=chunk_size)
+    if allowed:
+        assert api._checked_run() == "the result" and api.path == "two_call"
+    else:
+        with pytest.raises(RuntimeError, match="fell back to 'two_call': a reason"):
+            api._checked_run()
