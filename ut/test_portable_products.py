@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+import triton.language as tl
 
-from mindspeed_kkt_plugin.kernels import portable
-from ut.accuracy import exact, worst_chunk
+from mindspeed_kkt_plugin.kernels import portable, products
+from ut.accuracy import FP32_BOUND, exact, worst_chunk
 from ut.inputs import make_inputs
 
 
-def _run(inputs, parts: int, output_dtype=torch.float32) -> torch.Tensor:
-    out, (launch,) = portable.plan(*inputs.args[:4], None, chunk_size=inputs.chunk_size, output_dtype=output_dtype,
+def _run(inputs) -> torch.Tensor:
+    out, (launch,) = portable.plan(*inputs.args[:4], None, chunk_size=inputs.chunk_size, output_dtype=torch.float32,
                                    head_first=False, output_head_first=False, num_cores=2)
-    launch.kernel[launch.grid](**launch.args, **{**launch.constants, "PARTS": parts}, **launch.options)
+    launch.kernel[launch.grid](**launch.args, **{**launch.constants, "SPLIT": True}, **launch.options)
     return out
 
 
@@ -25,29 +26,38 @@ def interpreted(device):
         pytest.skip(f"needs Triton's interpreter; on {device} the operator's own tests reach this code")
 
 
-@pytest.mark.parametrize("parts,limit", [(2, 2e-4), (3, 1e-5)], ids=["two-parts", "three-parts"])
 @pytest.mark.parametrize("chunk_size", [16, 32, 64])
 @pytest.mark.parametrize("regime", ["random", "repeated", "cosine_95"])
-def test_parts_reach_their_precision_on_correlated_keys(regime, chunk_size, parts, limit):
+def test_parts_reach_fp32_on_correlated_keys(regime, chunk_size):
     inputs = make_inputs(regime, T=chunk_size + 5, H=1, K=32, chunk_size=chunk_size)
-    assert worst_chunk(_run(inputs, parts), exact(inputs), inputs) < limit
+    assert worst_chunk(_run(inputs), exact(inputs), inputs) < FP32_BOUND
 
 
-def test_one_part_would_not_be_enough():
-    """The limits above are not loose: two parts err visibly more than three."""
+def test_two_parts_would_not_be_enough(monkeypatch):
+    """The bound above is not loose: without the third part of every factor it is far exceeded."""
     inputs = make_inputs("repeated", T=64, H=1, K=32)
     truth = exact(inputs)
-    assert worst_chunk(_run(inputs, 2), truth, inputs) > 10 * worst_chunk(_run(inputs, 3), truth, inputs)
+    three, cut = worst_chunk(_run(inputs), truth, inputs), products._cut.fn
+
+    def short(b_x, PTX):
+        b_part, b_rest = cut(b_x, PTX)
+        return b_part, b_rest.to(tl.bfloat16).to(tl.float32)
+
+    monkeypatch.setattr(products, "_cut", short)
+    assert worst_chunk(_run(inputs), truth, inputs) > max(FP32_BOUND, 10 * three)
 
 
-@pytest.mark.parametrize("key,out,expected", [
-    (torch.bfloat16, torch.bfloat16, 2), (torch.bfloat16, torch.float32, 3), (torch.float32, torch.bfloat16, 3),
-    (torch.float16, torch.float16, 3),
+@pytest.mark.parametrize("key,out", [
+    (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16),
+    (torch.float16, torch.float16),
 ], ids=str)
-def test_only_bf16_in_and_out_takes_two_parts_on_cuda(key, out, expected, monkeypatch):
+def test_products_are_split_on_cuda_whatever_the_types(key, out, monkeypatch):
     monkeypatch.setattr(portable, "INTERPRETED", False)
-    assert portable.parts(torch.device("cuda"), key, out) == expected
-    assert portable.parts(torch.device("cpu"), key, out) == 1
+    absent = None, None
+    for device, split in (("cuda", True), ("cpu", False)):
+        *_, constants = portable._prepare.__wrapped__(
+            (1, 64, 1, 16), (1024, 16, 16, 1), absent, absent, (1, 2, False), 64, -1, torch.device(device), key, out)
+        assert constants["SPLIT"] is split
 
 
 def test_a_precision_it_does_not_have_is_refused():

@@ -26,16 +26,6 @@ def refuse(k, g, beta, cu_seqlens, chunk_indices, **options) -> str | None:
     return None
 
 
-def parts(device: torch.device, key_dtype: torch.dtype, output_dtype: torch.dtype) -> int:
-    """bf16 terms per fp32 factor: 1 leaves products to Triton in fp32, for the interpreter and unknown targets.
-
-    Two terms err by 2^-17 a product, far below what rounding the result to bf16 costs; any other type gets three.
-    """
-    if INTERPRETED or device.type != "cuda":
-        return 1
-    return 2 if key_dtype == output_dtype == torch.bfloat16 else 3
-
-
 def plan(
     k: torch.Tensor,
     g: torch.Tensor | None,
@@ -98,7 +88,8 @@ def _prepare(k_shape, k_strides, g_form, beta_form, layout, chunk_size, NT, devi
         H=H, HV=HV, K=K, BT=chunk_size, BK=min(32 if exact_keys else 64, max(16, triton.next_power_of_2(K))),
         HAS_G=g_form[0] is not None, HAS_BETA=beta_form[0] is not None,
         PACKED=packed, WHOLE=not packed and T % chunk_size == 0,
-        KEY_PRECISION="tf32x3" if gpu and exact_keys else "ieee", PARTS=parts(device, key_dtype, output_dtype),
+        KEY_PRECISION="tf32x3" if gpu and exact_keys else "ieee",
+        SPLIT=gpu,  # elsewhere (the interpreter, unknown targets) Triton multiplies in fp32
         PTX=gpu and torch.version.hip is None, INTERPRETED=INTERPRETED,
     )
     return shape, (NT * HV, B), scalars, constants

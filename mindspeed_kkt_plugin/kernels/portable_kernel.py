@@ -64,7 +64,7 @@ def _below(b_s, b_gi, b_gj, b_beta, HAS_G: tl.constexpr, HAS_BETA: tl.constexpr,
 
 @triton.jit
 def _first(b_s, b_g, b_beta, HAS_G: tl.constexpr, HAS_BETA: tl.constexpr, PTX: tl.constexpr):
-    """Of a tile on the diagonal: the inverse of its 2 x 2 leaves, that inverse transposed, and -L transposed.
+    """Of a tile on the diagonal: the inverse of its 2 x 2 leaves, and -L transposed.
 
     The product of the keys is symmetric, so one pass makes -L below its diagonal and the transpose of it above.
     """
@@ -77,20 +77,19 @@ def _first(b_s, b_g, b_beta, HAS_G: tl.constexpr, HAS_BETA: tl.constexpr, PTX: t
     if HAS_BETA:
         b_s *= tl.where(lower, b_beta[:, None], b_beta[None, :])
     b_leaf = tl.where(gap == 1, -b_s, tl.where(gap == 0, 1.0, 0.0))
-    return tl.where(lower | (gap == 0), b_leaf, 0.0), tl.where(lower, 0.0, b_leaf), tl.where(lower, 0.0, -b_s)
+    return tl.where(lower | (gap == 0), b_leaf, 0.0), tl.where(lower, 0.0, -b_s)
 
 
 @triton.jit
-def _double(b_x, b_y, b_u, s, PARTS: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr):
-    """From inverse blocks of 2^s rows (and their transposes) to 2^(s+1): X - X L X, L the square between two blocks.
+def _double(b_x, b_u, s, SPLIT: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr):
+    """From inverse blocks of 2^s rows to 2^(s+1): X - X L X, L the square between two blocks.
 
     Blocks, not powers of L: on correlated keys powers grow far beyond the result and cancel.
     """
     o = tl.arange(0, 16)
     between = ((o[:, None] ^ o[None, :]) >> s) == 1
-    b_p = mul_transposed(tl.zeros([16, 16], tl.float32), b_x, tl.where(between, b_u, 0.0), PARTS, PTX, INTERPRETED)
-    return (mul_transposed(b_x, b_p, b_y, PARTS, PTX, INTERPRETED),
-            mul_transposed(b_y, b_y, b_p, PARTS, PTX, INTERPRETED))
+    b_p = mul_transposed(tl.zeros([16, 16], tl.float32), b_x, tl.where(between, b_u, 0.0), SPLIT, PTX, INTERPRETED)
+    return mul_transposed(b_x, b_p, tl.trans(b_x), SPLIT, PTX, INTERPRETED)
 
 
 @triton.jit
@@ -116,13 +115,13 @@ def fused_kkt_solve_kernel(
     k_stride_t: tl.constexpr, g_stride_t: tl.constexpr, beta_stride_t: tl.constexpr, out_stride_t: tl.constexpr,
     H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, BT: tl.constexpr, BK: tl.constexpr,
     HAS_G: tl.constexpr, HAS_BETA: tl.constexpr, PACKED: tl.constexpr, WHOLE: tl.constexpr,
-    KEY_PRECISION: tl.constexpr, PARTS: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr,
+    KEY_PRECISION: tl.constexpr, SPLIT: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr,
 ):
     """Steps: key products of the lower tiles; gate and beta; tiles on the diagonal by doubling; the rest from them.
 
-    X = (I - N)^-1 with N = -L. Every x has its transpose y beside it, because products want their right factor
-    transposed (see products.py). Below the diagonal, with s_ij the transpose of sum_k N_ik X_kj:
-    s_ij = sum_k Y_jk N_ik^T, X_ij = X_ii s_ij^T, Y_ji = s_ij X_ii^T.
+    X = (I - N)^-1 with N = -L, first of the two halves of the chunk, then between them: X_B N_BA X_A. y is x
+    transposed, for products want their right factor transposed (see products.py); shuffles in the warp turn a tile.
+    s_ij is the transpose of sum_k N_ik X_kj, k in the half of j: s_ij = sum_k Y_jk N_ik^T, X_ij = sum_k X_ik s_kj^T.
     """
     i_t = tl.program_id(0) // HV
     i_hv = tl.program_id(0) % HV  # heads fastest: neighbours read the same rows of k
@@ -178,19 +177,19 @@ def fused_kkt_solve_kernel(
             b_n32 = tl.dot(b_k3, tl.trans(b_k2), b_n32, input_precision=KEY_PRECISION)
             b_n33 = tl.dot(b_k3, tl.trans(b_k3), b_n33, input_precision=KEY_PRECISION)
 
-    b_x0, b_y0, b_u0 = _first(b_n00, b_g0, b_beta0, HAS_G, HAS_BETA, PTX)
+    b_x0, b_u0 = _first(b_n00, b_g0, b_beta0, HAS_G, HAS_BETA, PTX)
     if BT > 16:
-        b_x1, b_y1, b_u1 = _first(b_n11, b_g1, b_beta1, HAS_G, HAS_BETA, PTX)
+        b_x1, b_u1 = _first(b_n11, b_g1, b_beta1, HAS_G, HAS_BETA, PTX)
     if BT > 32:
-        b_x2, b_y2, b_u2 = _first(b_n22, b_g2, b_beta2, HAS_G, HAS_BETA, PTX)
-        b_x3, b_y3, b_u3 = _first(b_n33, b_g3, b_beta3, HAS_G, HAS_BETA, PTX)
+        b_x2, b_u2 = _first(b_n22, b_g2, b_beta2, HAS_G, HAS_BETA, PTX)
+        b_x3, b_u3 = _first(b_n33, b_g3, b_beta3, HAS_G, HAS_BETA, PTX)
     for s in range(1, 4):  # a loop, not unrolled: as fast, and half the code to compile
-        b_x0, b_y0 = _double(b_x0, b_y0, b_u0, s, PARTS, PTX, INTERPRETED)
+        b_x0 = _double(b_x0, b_u0, s, SPLIT, PTX, INTERPRETED)
         if BT > 16:
-            b_x1, b_y1 = _double(b_x1, b_y1, b_u1, s, PARTS, PTX, INTERPRETED)
+            b_x1 = _double(b_x1, b_u1, s, SPLIT, PTX, INTERPRETED)
         if BT > 32:
-            b_x2, b_y2 = _double(b_x2, b_y2, b_u2, s, PARTS, PTX, INTERPRETED)
-            b_x3, b_y3 = _double(b_x3, b_y3, b_u3, s, PARTS, PTX, INTERPRETED)
+            b_x2 = _double(b_x2, b_u2, s, SPLIT, PTX, INTERPRETED)
+            b_x3 = _double(b_x3, b_u3, s, SPLIT, PTX, INTERPRETED)
 
     b_o0 = round_for(b_x0, p_out, INTERPRETED)
     b_none = round_for(b_zero, p_out, INTERPRETED)
@@ -198,8 +197,9 @@ def fused_kkt_solve_kernel(
         _put(p_out, 0, b_o0, out_stride_t, n_rows, WHOLE)
     else:
         b_n10 = _below(b_n10, b_g1, b_g0, b_beta1, HAS_G, HAS_BETA, PTX)
-        b_s10 = mul_transposed(b_zero, b_y0, b_n10, PARTS, PTX, INTERPRETED)
-        b_x10 = mul_transposed(b_zero, b_x1, b_s10, PARTS, PTX, INTERPRETED)
+        b_y0 = tl.trans(b_x0)
+        b_s10 = mul_transposed(b_zero, b_y0, b_n10, SPLIT, PTX, INTERPRETED)
+        b_x10 = mul_transposed(b_zero, b_x1, b_s10, SPLIT, PTX, INTERPRETED)
         b_o0 = _beside(b_o0, b_none)
         b_o1 = _beside(round_for(b_x10, p_out, INTERPRETED), round_for(b_x1, p_out, INTERPRETED))
         if BT == 32:
@@ -209,31 +209,30 @@ def fused_kkt_solve_kernel(
             b_none = _beside(b_none, b_none)
             _put(p_out, 0, _beside(b_o0, b_none), out_stride_t, n_rows, WHOLE)
             _put(p_out, 1, _beside(b_o1, b_none), out_stride_t, n_rows, WHOLE)
+            b_y1 = tl.trans(b_x1)
+            b_y01 = tl.trans(b_x10)
+            b_n32 = _below(b_n32, b_g3, b_g2, b_beta3, HAS_G, HAS_BETA, PTX)
+            b_s32 = mul_transposed(b_zero, tl.trans(b_x2), b_n32, SPLIT, PTX, INTERPRETED)
+            b_x32 = mul_transposed(b_zero, b_x3, b_s32, SPLIT, PTX, INTERPRETED)
             b_n20 = _below(b_n20, b_g2, b_g0, b_beta2, HAS_G, HAS_BETA, PTX)
             b_n21 = _below(b_n21, b_g2, b_g1, b_beta2, HAS_G, HAS_BETA, PTX)
-            b_y01 = mul_transposed(b_zero, b_s10, b_x1, PARTS, PTX, INTERPRETED)
-            b_s21 = mul_transposed(b_zero, b_y1, b_n21, PARTS, PTX, INTERPRETED)
-            b_s20 = mul_transposed(b_zero, b_y01, b_n21, PARTS, PTX, INTERPRETED)
-            b_s20 = mul_transposed(b_s20, b_y0, b_n20, PARTS, PTX, INTERPRETED)
-            b_x21 = mul_transposed(b_zero, b_x2, b_s21, PARTS, PTX, INTERPRETED)
-            b_x20 = mul_transposed(b_zero, b_x2, b_s20, PARTS, PTX, INTERPRETED)
+            b_n30 = _below(b_n30, b_g3, b_g0, b_beta3, HAS_G, HAS_BETA, PTX)
+            b_n31 = _below(b_n31, b_g3, b_g1, b_beta3, HAS_G, HAS_BETA, PTX)
+            b_s21 = mul_transposed(b_zero, b_y1, b_n21, SPLIT, PTX, INTERPRETED)
+            b_s31 = mul_transposed(b_zero, b_y1, b_n31, SPLIT, PTX, INTERPRETED)
+            b_s20 = mul_transposed(b_zero, b_y0, b_n20, SPLIT, PTX, INTERPRETED)
+            b_s30 = mul_transposed(b_zero, b_y0, b_n30, SPLIT, PTX, INTERPRETED)
+            b_s20 = mul_transposed(b_s20, b_y01, b_n21, SPLIT, PTX, INTERPRETED)
+            b_s30 = mul_transposed(b_s30, b_y01, b_n31, SPLIT, PTX, INTERPRETED)
+            b_x21 = mul_transposed(b_zero, b_x2, b_s21, SPLIT, PTX, INTERPRETED)
+            b_x20 = mul_transposed(b_zero, b_x2, b_s20, SPLIT, PTX, INTERPRETED)
             b_o2 = _beside(round_for(b_x2, p_out, INTERPRETED), round_for(b_zero, p_out, INTERPRETED))
             b_o20 = _beside(round_for(b_x20, p_out, INTERPRETED), round_for(b_x21, p_out, INTERPRETED))
             _put(p_out, 2, _beside(b_o20, b_o2), out_stride_t, n_rows, WHOLE)
-            b_n30 = _below(b_n30, b_g3, b_g0, b_beta3, HAS_G, HAS_BETA, PTX)
-            b_n31 = _below(b_n31, b_g3, b_g1, b_beta3, HAS_G, HAS_BETA, PTX)
-            b_n32 = _below(b_n32, b_g3, b_g2, b_beta3, HAS_G, HAS_BETA, PTX)
-            b_y12 = mul_transposed(b_zero, b_s21, b_x2, PARTS, PTX, INTERPRETED)
-            b_y02 = mul_transposed(b_zero, b_s20, b_x2, PARTS, PTX, INTERPRETED)
-            b_s32 = mul_transposed(b_zero, b_y2, b_n32, PARTS, PTX, INTERPRETED)
-            b_s31 = mul_transposed(b_zero, b_y12, b_n32, PARTS, PTX, INTERPRETED)
-            b_s31 = mul_transposed(b_s31, b_y1, b_n31, PARTS, PTX, INTERPRETED)
-            b_s30 = mul_transposed(b_zero, b_y02, b_n32, PARTS, PTX, INTERPRETED)
-            b_s30 = mul_transposed(b_s30, b_y01, b_n31, PARTS, PTX, INTERPRETED)
-            b_s30 = mul_transposed(b_s30, b_y0, b_n30, PARTS, PTX, INTERPRETED)
-            b_x32 = mul_transposed(b_zero, b_x3, b_s32, PARTS, PTX, INTERPRETED)
-            b_x31 = mul_transposed(b_zero, b_x3, b_s31, PARTS, PTX, INTERPRETED)
-            b_x30 = mul_transposed(b_zero, b_x3, b_s30, PARTS, PTX, INTERPRETED)
+            b_x31 = mul_transposed(b_zero, b_x32, b_s21, SPLIT, PTX, INTERPRETED)
+            b_x30 = mul_transposed(b_zero, b_x32, b_s20, SPLIT, PTX, INTERPRETED)
+            b_x31 = mul_transposed(b_x31, b_x3, b_s31, SPLIT, PTX, INTERPRETED)
+            b_x30 = mul_transposed(b_x30, b_x3, b_s30, SPLIT, PTX, INTERPRETED)
             b_o3 = _beside(round_for(b_x32, p_out, INTERPRETED), round_for(b_x3, p_out, INTERPRETED))
             b_o30 = _beside(round_for(b_x30, p_out, INTERPRETED), round_for(b_x31, p_out, INTERPRETED))
             _put(p_out, 3, _beside(b_o30, b_o3), out_stride_t, n_rows, WHOLE)

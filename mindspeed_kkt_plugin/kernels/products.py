@@ -1,6 +1,6 @@
 """Products of fp32 tiles on matrix units that only multiply bf16, and the decay factor, for the portable kernel.
 
-A factor is cut into two or three bf16 parts whose sum it is. Costs and reasons: docs/en/gpu-kernel-log.md.
+A factor is cut into three bf16 parts whose sum it is. Costs and reasons: docs/en/gpu-kernel-log.md.
 """
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ def _dot(b_a, b_b, b_acc, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def mul_transposed(b_acc, b_a, b_b, PARTS: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr):
-    """b_acc + b_a @ b_b^T for fp32 tiles. PARTS 1: one fp32 product. 2 or 3: bf16 parts, about 2^-17 or 2^-24.
+def mul_transposed(b_acc, b_a, b_b, SPLIT: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr):
+    """b_acc + b_a @ b_b^T for fp32 tiles: one fp32 product, or with SPLIT six of bf16 parts, accurate to about 2^-24.
 
+    Two parts would do for the norm of a bf16 result, but not for its small entries, which are made by cancellation.
     The right factor comes transposed because the layout of an accumulator on NVIDIA's matrix units, transposed, is
     the layout of a right factor: no shuffle, no shared memory. Cutting the same tile twice costs nothing, the
     compiler keeps one copy.
     """
     b_b = tl.trans(b_b)
-    if PARTS == 1:
-        b_acc = tl.dot(b_a, b_b, b_acc, input_precision="ieee")
-    else:
+    if SPLIT:  # the smallest terms first
         b_a0, b_a1 = _cut(b_a, PTX)
         b_b0, b_b1 = _cut(b_b, PTX)
-        if PARTS == 3:  # the smallest terms first
-            b_a1, b_a2 = _cut(b_a1, PTX)
-            b_b1, b_b2 = _cut(b_b1, PTX)
-            b_acc = _dot(b_a1, b_b1, b_acc, INTERPRETED)
-            b_acc = _dot(b_a2.to(tl.bfloat16), b_b0, b_acc, INTERPRETED)
-            b_acc = _dot(b_a0, b_b2.to(tl.bfloat16), b_acc, INTERPRETED)
-        b_acc = _dot(b_a1.to(tl.bfloat16), b_b0, b_acc, INTERPRETED)
-        b_acc = _dot(b_a0, b_b1.to(tl.bfloat16), b_acc, INTERPRETED)
+        b_a1, b_a2 = _cut(b_a1, PTX)
+        b_b1, b_b2 = _cut(b_b1, PTX)
+        b_acc = _dot(b_a1, b_b1, b_acc, INTERPRETED)
+        b_acc = _dot(b_a2.to(tl.bfloat16), b_b0, b_acc, INTERPRETED)
+        b_acc = _dot(b_a0, b_b2.to(tl.bfloat16), b_acc, INTERPRETED)
+        b_acc = _dot(b_a1, b_b0, b_acc, INTERPRETED)
+        b_acc = _dot(b_a0, b_b1, b_acc, INTERPRETED)
         b_acc = _dot(b_a0, b_b0, b_acc, INTERPRETED)
+    else:
+        b_acc = tl.dot(b_a, b_b, b_acc, input_precision="ieee")
     return b_acc
 
 
