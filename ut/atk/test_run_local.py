@@ -263,6 +263,19 @@ def test_device_time_ignores_rounds_in_which_the_device_waited_for_the_host(monk
         timing.cuda_device_us([lambda: None])
 
 
+def test_calls_of_many_kernels_are_queued_in_smaller_numbers(monkeypatch):
+    """A chain of eight kernels a call fills the launch queue with 200 calls, however long the device sleeps."""
+    tried = []
+
+    def queued(calls, number, cycles):
+        tried.append(number)
+        return None if 8 * number > 1000 else 40.0
+
+    monkeypatch.setattr(timing, "_queued_us", queued)
+    assert timing.cuda_device_us([lambda: None]) == 40.0
+    assert tried == [10, 200, *[100] * timing.ROUNDS]
+
+
 def test_inputs_are_rotated_past_the_cache():
     plugin(EXECUTOR)
     (case,) = configs("bf16_plain")

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 Calls = Sequence[Callable[[], object]]  # the same call on different copies of its inputs
-QUEUED_CALLS = 200  # few enough for the launch queue, which holds about a thousand kernels
+QUEUED_CALLS = 200
 BATCH_US = 2.0e4
 ROUNDS = 5
 
@@ -54,17 +54,23 @@ def _queued_us(calls: Calls, number: int, sleep_cycles: int) -> float | None:
 
 
 def cuda_device_us(calls: Calls) -> float:
-    """Median over rounds of queued calls; needs warm (compiled) calls."""
-    number, cycles, times = 10, 20_000_000, []
+    """Median over rounds of queued calls; needs warm (compiled) calls.
+
+    The launch queue holds about a thousand kernels. When it is full the host waits until the sleep is over, which looks
+    like a host that is too slow: so a longer sleep comes with fewer calls.
+    """
+    number, most, cycles, times = 10, QUEUED_CALLS, 20_000_000, []
     while len(times) < ROUNDS + 1:
         us = _queued_us(calls, number, cycles)
         if us is None:
             if cycles > 4_000_000_000:
                 raise RuntimeError("the device ran dry in every attempt: the host cannot queue calls fast enough")
             cycles *= 2
+            number = most = max(10, number // 2)
             continue
         times.append(us)
-        number = int(max(10, min(QUEUED_CALLS, BATCH_US / us)))
+        most = QUEUED_CALLS if len(times) == 1 else most  # the first round's ten calls fill no queue
+        number = int(max(10, min(most, BATCH_US / us)))
     return statistics.median(times[1:])  # the first round chose the number of calls
 
 
