@@ -121,7 +121,8 @@ def calls(draw, tokens: int = 70, heads: int = 2) -> Drawn:
 # What to break in a good call, and how; each gives a value of the argument it is named after.
 BREAKS: dict[str, tuple] = {
     "k": (None, 1.0, "k", [1], torch.ones(3), torch.ones(1, 2, 3, 4, dtype=torch.float64),
-          torch.ones(1, 2, 3, 0), torch.ones(1, 2, 3, 257), torch.ones(1, 2, 0, 4)),
+          torch.ones(1, 2, 3, 0), torch.ones(1, 2, 3, 257),
+          torch.ones(1, 0, 0, 4)),  # no head on either axis: no token alone would be a good call
     "g": (0.0, "g", torch.zeros(2), torch.zeros(7, 7, 7), torch.zeros(1, 4, 4, dtype=torch.int64)),
     "beta": (1, [0.5], torch.zeros(2), torch.zeros(7, 7, 7), torch.zeros(1, 4, 4, dtype=torch.bool)),
     "cu_seqlens": ([0, 1], torch.zeros(2), torch.zeros(1, 2, dtype=torch.int64), torch.zeros(0, dtype=torch.int32),

@@ -20,7 +20,7 @@ def test_good_calls_are_right(device, drawn):
 @pytest.fixture
 def on_cpu(device):
     if device != "cpu":
-        pytest.skip(f"the broken values are CPU tensors; none are drawn for {device}")
+        pytest.skip(f"`make fuzz` and its broken values are for the CPU; on {device} good calls are drawn")
 
 
 @settings(FIXED, max_examples=100)
@@ -29,7 +29,7 @@ def test_bad_calls_are_refused(on_cpu, case):
     bad_call_is_refused(*case)
 
 
-def test_the_fuzzer_stops_in_time_counts_and_finds_a_fault(monkeypatch, capsys):
+def test_the_fuzzer_stops_in_time_counts_and_finds_a_fault(on_cpu, monkeypatch, capsys):
     assert fuzz.run(seconds=2) == 0
     assert "examples" in capsys.readouterr().out
 

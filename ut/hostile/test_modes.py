@@ -15,6 +15,7 @@ from mindspeed_kkt_plugin.kernels import portable
 from mindspeed_kkt_plugin.kernels.launch import Launch
 from mindspeed_kkt_plugin.varlen import prepare_chunk_indices
 from ut.accuracy import assert_accurate, exact
+from ut.hostile.properties import assert_agree
 from ut.inputs import make_inputs
 
 SMALL = dict(H=1, K=16, chunk_size=16)
@@ -40,10 +41,10 @@ def test_R01_a_chunk_has_the_same_bits_wherever_it_stands(path, device, monkeypa
     chunk = slice(16, 32)
     lone = fused(k[1:, chunk, 1:].contiguous(), g[1:, chunk, 3:].contiguous(), beta[1:, chunk, 3:].contiguous(), None,
                  16)
-    assert torch.equal(out[1:, chunk, 3:], lone)
+    assert_agree(out[1:, chunk, 3:], lone, path, device)
     flat = [x.reshape(1, 96, *x.shape[2:]) for x in (k, g, beta)]
     bounds = torch.tensor([0, 48, 48, 64, 96], device=device)
-    assert torch.equal(fused(*flat, bounds, 16), out.reshape(1, 96, 4, 16))
+    assert_agree(fused(*flat, bounds, 16), out.reshape(1, 96, 4, 16), path, device)
 
 
 def test_R07_one_call_allocates_its_result_and_nothing_else(device):
@@ -276,8 +277,8 @@ def test_R10_captured_graph_replays_with_new_values(packed, accelerator):
     for held, new in zip(first.args[:3], second.args[:3], strict=True):
         held.copy_(new)
     if packed:  # other boundaries, as many chunks
-        first.cu_seqlens.copy_(torch.tensor([0, 128, 256]))
-        table.copy_(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]))
+        first.cu_seqlens.copy_(torch.tensor([0, 150, 256]))
+        table.copy_(torch.tensor([[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]]))
     graph.replay()
     torch.cuda.synchronize()
     assert_accurate(out, exact(first), first)
