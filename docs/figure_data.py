@@ -13,7 +13,6 @@ RESOURCES = "resources.json"  # python -m npusim resources --op fused --json
 TRAPS = "traps.json"  # python -m docs.traps
 PUBLISHED = "published.csv"
 H200 = "h200_bench.json"  # python -m mindspeed_kkt_plugin.bench --device cuda --against fla --json
-H200_RETUNED = "h200_bench_retuned.json"  # the same for shapes where an earlier tuning of FLA's did not fit
 ATK_ACCURACY = "atk_h200_accuracy.csv"  # columns of the report that run_local.py accuracy --device cuda wrote
 ATK_PERFORMANCE = "atk_h200_performance.csv"  # likewise, performance
 ATK_PERFORMANCE_CASES = (Path(__file__).parents[1] / "atk/chunk_gated_delta_rule_fwd_kkt_solve"
@@ -29,8 +28,8 @@ def load(name: str):
 
 
 def h200() -> dict | None:
-    """The bench's JSON for bf16 on an H200; rows that a second run measured again in place of the first's."""
-    strays = sorted({file.name for file in DATA.glob("h200_*.json")} - {H200, H200_RETUNED})
+    """The bench's JSON for bf16 on an H200."""
+    strays = sorted({file.name for file in DATA.glob("h200_*.json")} - {H200})
     if strays:
         raise ValueError(f"docs/data holds {', '.join(strays)} besides {H200}: one bench file of the H200 is shown")
     bench = load(H200)
@@ -38,13 +37,7 @@ def h200() -> dict | None:
         return None
     if (bench.get("kind"), bench.get("dtype")) != ("measured", "bf16"):
         raise ValueError(f"{H200} is {bench.get('kind')}, {bench.get('dtype')}; wanted measured, bf16")
-    again = {tuple(row["shape"]): row for row in (load(H200_RETUNED) or {"shapes": []})["shapes"]}
-    return bench | {"shapes": [again.get(tuple(row["shape"]), row) for row in bench["shapes"]]}
-
-
-def retuned() -> list[tuple[int, ...]]:
-    """Shapes of h200() that come from the second run."""
-    return [tuple(row["shape"]) for row in (load(H200_RETUNED) or {"shapes": []})["shapes"]]
+    return bench
 
 
 def clock(bench: dict) -> str:

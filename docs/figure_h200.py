@@ -32,12 +32,7 @@ def h200_table(lang: str) -> str:
     clock = {"graph": say(lang, "CUDA graphs", "CUDA graph 计时")}.get(data.clock(found), data.clock(found))
     note = say(lang, f"**Measured** on {found['device']}, torch {found['torch']}, {found['dtype']}: medians, {clock}, so no host time.",
                f"**实测**：{found['device']}，torch {found['torch']}，{found['dtype']}，{clock}，取中位数，不含主机时间。")
-    if again := data.retuned():
-        listed = say(lang, ", ", "、").join(f"({numbers(shape)})" for shape in again)
-        note += say(lang, " FLA's tuners are keyed by the number of heads and keep what another length chose; rows "
-                          f"{listed} are from a second run that tuned FLA for each shape, and every figure uses them.",
-                          f"FLA的调优结果按head数缓存，会沿用其他长度下的选择；{listed} 各行取自为每个规格重新调优的第二次运行，"
-                          "所有数据均用这些值。")
+    note += say(lang, " One run, FLA tuned anew for each shape.", "一次运行，FLA对每个规格重新调优。")
     return table(head, body) + "\n\n" + note + _host(lang)
 
 

@@ -67,13 +67,6 @@ def bench_of(us: float, **fields) -> str:
                        "shapes": [{"shape": [1, 64, 1, 128], "times": {"graph": times}}]} | fields)
 
 
-def test_a_row_measured_again_stands_for_the_first(monkeypatch, tmp_path):
-    monkeypatch.setattr(figure_data, "DATA", tmp_path)
-    (tmp_path / "h200_bench.json").write_text(bench_of(7.0))
-    (tmp_path / "h200_bench_retuned.json").write_text(bench_of(5.0))
-    assert figure_data.h200_times() == {(1, 64, 1, 128): {"fused": 5.0, "FLA fused": 15.0}}
-
-
 def test_a_second_bench_file_or_one_of_another_dtype_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(figure_data, "DATA", tmp_path)
     (tmp_path / "h200_bench.json").write_text(bench_of(7.0))
