@@ -21,6 +21,8 @@ CASES = {
     "bf16_groups": dict(T=GROUP, H=1, HV=1, dtype=BF16),
     "bf16_groups_and_tail": dict(T=GROUP + 70, H=2, HV=2, K=64, dtype=BF16),
     "fp16_9_heads": dict(T=GROUP, H=1, HV=9, K=16, dtype=FP16),
+    "bf16_odd_lanes": dict(T=7 * 64, H=1, K=16, dtype=BF16),
+    "bf16_several_tasks_of_3_heads": dict(T=GROUP + 200, H=1, HV=3, K=16, dtype=BF16),
     "fp32_groups_repeated_keys": dict(regime="repeated", T=GROUP, H=1, K=64),
     "bf16_full_heads": dict(T=128, H=16, HV=16, K=32, dtype=BF16),
     "fp32_beta_2": dict(regime="beta2_repeated", T=64, H=1, K=16),

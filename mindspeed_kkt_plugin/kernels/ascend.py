@@ -14,11 +14,11 @@ from .shared import INTERPRETED
 
 READS_CHUNK_INDICES = False  # the task table takes their place
 CHUNK = 64
-# Lanes, (chunk, head) pairs a task: estimated us of the first round of tasks on the cores beyond a round, of a round.
-ROUNDS = {16: (20.5, 16.2), 8: (12.5, 11.4)}
+# Most lanes, (chunk, head) pairs, of a task: estimated us of a launch besides its rounds of tasks, of one round.
+ROUNDS = {16: (22.0, 12.9), 8: (19.0, 9.7)}
 SLAB_BYTES = 256  # of one token's keys in a product: 128 channels of 16 bits, 64 of fp32
 # fp32 numbers a lane that each program keeps in global memory between cube and vector cores, by buffer.
-SLOTS = {"diagonal": 2048, "cross": 1024, "inverse": 2048, "lower": 1024, "product": 2048, "gate": 64, "strength": 64}
+SLOTS = {"keys": 4160, "inverse": 2048, "lower": 1024, "product": 2048, "gate": 64, "strength": 64}
 
 
 class Layout(NamedTuple):
@@ -54,8 +54,8 @@ class Layout(NamedTuple):
         return (CHUNK, self.T * CHUNK) if self.output_head_first else (self.HV * CHUNK, CHUNK)
 
     def heads(self, lanes: int) -> int:
-        """Heads of one chunk in a task of so many lanes: as many as there are, in powers of 2."""
-        return min(lanes, 1 << (self.HV - 1).bit_length())
+        """Heads of a chunk in a task of so many lanes: as many as there are, in powers of 2; two chunks always fit."""
+        return min(lanes // 2, 1 << (self.HV - 1).bit_length())
 
 
 class Tasks(NamedTuple):
@@ -147,27 +147,53 @@ def _sequences(B: int, T: int, cu_seqlens: torch.Tensor | None) -> tuple[tuple[i
 
 @lru_cache(maxsize=64)
 def _tasks(sequences: tuple[tuple[int, int, int], ...], layout: Layout, num_cores: int, place: str) -> Tasks:
-    """The task table on `place`. 16 lanes are 1.4 times as fast a lane, 8 fill more cores and their last round."""
+    """The task table on `place`. 16 lanes are 1.5 times as fast a lane, 8 fill more cores."""
     def estimate(lanes: int) -> float:
-        once, each = ROUNDS[lanes]
-        return once + each * -(-len(found[lanes]) // num_cores)
+        beyond, each = ROUNDS[lanes]
+        return beyond + each * -(-len(found[lanes]) // num_cores)
 
-    found = {lanes: _rows(sequences, layout, lanes) for lanes in ROUNDS}
+    found = {lanes: _rows(sequences, layout, lanes, num_cores) for lanes in ROUNDS}
     lanes = min(ROUNDS, key=estimate)
     rows = found[lanes]
     heads = layout.heads(lanes)
-    tokens = lanes // heads * CHUNK
-    masked = any(row[3] < tokens or row[4] < heads for row in rows)
+    masked = any(row[3] % CHUNK or row[4] < heads or row[3] // CHUNK * heads % 2 for row in rows)
     return Tasks(torch.tensor(rows, dtype=torch.int64, device="cpu").to(place), lanes, masked)
 
 
-def _rows(sequences, layout: Layout, lanes: int) -> list[tuple[int, ...]]:
+def _rows(sequences, layout: Layout, lanes: int, num_cores: int) -> list[tuple[int, ...]]:
     """A row of the table for every group of chunks and heads."""
     share, heads = layout.HV // layout.H, layout.heads(lanes)
-    tokens = lanes // heads * CHUNK
-    return [(layout.key(b, t, h // share), layout.value(b, t, h), layout.row(b, t, h), min(tokens, end - t),
+    return [(layout.key(b, t, h // share), layout.value(b, t, h), layout.row(b, t, h), end - t,
              min(heads, layout.HV - h), h % share, 0, 0)
-            for b, first, end in sequences for t in range(first, end, tokens) for h in range(0, layout.HV, heads)]
+            for b, t, end in _groups(sequences, lanes // heads, -(-layout.HV // heads), num_cores)
+            for h in range(0, layout.HV, heads)]
+
+
+def _groups(sequences, most: int, tasks_each: int, num_cores: int) -> list[tuple[int, int, int]]:
+    """Sequences cut into groups (batch, first token, end) of at most `most` chunks, of tasks_each tasks.
+
+    A round of tasks on the cores takes the vector cores as long whatever the size of its tasks. So there are as few
+    rounds as `most` allows, and in these as many tasks as there is room for: the cube's work before the first round and
+    after the last, when the vector cores wait, is then the least. Short tasks stand last.
+    """
+    def cut(chunks: int) -> list[tuple[int, int, int]]:
+        size = chunks * CHUNK
+        return [(b, t, min(t + size, end)) for b, first, end in sequences for t in range(first, end, size)]
+
+    def tokens(group: tuple[int, int, int]) -> int:
+        return group[2] - group[1]
+
+    rounds = -(-len(cut(most)) * tasks_each // num_cores)
+    room = rounds * num_cores // tasks_each
+    groups = next(found for found in map(cut, range(1, most + 1)) if len(found) <= room)
+    groups.sort(key=tokens, reverse=True)
+    long = sum(tokens(group) > CHUNK for group in groups)
+    whole = max(0, long - (room - len(groups)))
+    halves = []
+    for b, t, end in groups[whole:long]:
+        middle = t + -(-(end - t) // (2 * CHUNK)) * CHUNK
+        halves += [(b, t, middle), (b, middle, end)]
+    return sorted(groups[:whole] + halves + groups[long:], key=tokens, reverse=True)
 
 
 @lru_cache(maxsize=8)
