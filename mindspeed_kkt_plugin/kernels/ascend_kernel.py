@@ -36,19 +36,29 @@ def _load_keys(k, first, rows, K: tl.constexpr, KS: tl.constexpr, TOKEN: tl.cons
 
 
 @triton.jit
-def _gates(g, p_gate, p_eye, first, rows, heads, HEADS: tl.constexpr, TOKEN: tl.constexpr, MASK: tl.constexpr):
-    """g or beta of every lane, [lane, 64] fp32. The product with the identity turns heads outermost; on the vector
+def _gate(g, p_gate, p_eye, first, rows, heads, HEADS: tl.constexpr, TOKEN: tl.constexpr, MASK: tl.constexpr):
+    """g or beta of a chunk's lanes, [lane, 64] fp32. The product with the identity turns heads outermost; on the vector
     cores this took 2.5 us of arithmetic a task, and 1.5 us of loads for each of five tiles. It adds up a head's tokens
     of one chunk only, so that a NaN stays there."""
     o_t, o_h = tl.arange(0, 64), tl.arange(0, HEADS)
+    p_g = g + first + o_t[:, None] * TOKEN + o_h[None, :]
+    if MASK:
+        b_g = tl.load(p_g, mask=(o_t < rows)[:, None] & (o_h < heads)[None, :], other=0.0)
+    else:
+        b_g = tl.load(p_g)
+    b_g = tl.dot(tl.trans(b_g), tl.load(_tile(p_eye, 64, 64, 64)), input_precision="ieee")
+    tl.store(_tile(p_gate, HEADS, 64, 64), b_g)
+
+
+@triton.jit
+def _gates(g, beta, p_gate, p_strength, eye_g, eye_beta, first, rows, heads, HEADS: tl.constexpr, TOKEN: tl.constexpr,
+           MASK: tl.constexpr):
+    """g and beta of the lanes of every chunk that is there."""
     for chunk in range((rows + 63) // 64):
-        p_g = g + first + chunk * (64 * TOKEN) + o_t[:, None] * TOKEN + o_h[None, :]
-        if MASK:
-            b_g = tl.load(p_g, mask=(o_t < rows - chunk * 64)[:, None] & (o_h < heads)[None, :], other=0.0)
-        else:
-            b_g = tl.load(p_g)
-        b_g = tl.dot(tl.trans(b_g), tl.load(_tile(p_eye, 64, 64, 64)), input_precision="ieee")
-        tl.store(_tile(p_gate + chunk * (64 * HEADS), HEADS, 64, 64), b_g)
+        place = chunk * (64 * HEADS)
+        value = first + chunk * (64 * TOKEN)
+        _gate(g, p_gate + place, eye_g, value, rows - chunk * 64, heads, HEADS, TOKEN, MASK)
+        _gate(beta, p_strength + place, eye_beta, value, rows - chunk * 64, heads, HEADS, TOKEN, MASK)
 
 
 @triton.jit
@@ -242,10 +252,9 @@ def kkt_solve_kernel(
     p_t = tasks + program * 8
     rows = tl.load(p_t + 3).to(tl.int32)
     heads = tl.load(p_t + 4).to(tl.int32)
-    _gates(g, p_gate, eye_g, tl.load(p_t + 1), rows, heads, HEADS, G_TOKEN, MASK)
-    _gates(beta, p_strength, eye_beta, tl.load(p_t + 1), rows, heads, HEADS, G_TOKEN, MASK)
     _products(k, p_keys, tl.load(p_t), rows, heads, tl.load(p_t + 5).to(tl.int32), k_head, K, KS, K_TOKEN, SHARE, HEADS,
               MASK)
+    _gates(g, beta, p_gate, p_strength, eye_g, eye_beta, tl.load(p_t + 1), rows, heads, HEADS, G_TOKEN, MASK)
     # The 16x16 above the diagonal of every inverse: nothing else is ever stored there.
     o_h = tl.arange(0, 16)
     p_zero = p_inverse + 16 * (BLOCKS * 32)
@@ -286,9 +295,9 @@ def kkt_solve_kernel(
             p_n = tasks + tl.minimum(task + stride, num_tasks - 1) * 8
             rows_next = tl.where(task + stride < num_tasks, tl.load(p_n + 3).to(tl.int32), 0)
             heads_next = tl.load(p_n + 4).to(tl.int32)
-            _gates(g, p_gate, eye_g, tl.load(p_n + 1), rows_next, heads_next, HEADS, G_TOKEN, MASK)
-            _gates(beta, p_strength, eye_beta, tl.load(p_n + 1), rows_next, heads_next, HEADS, G_TOKEN, MASK)
             _products(k, p_keys, tl.load(p_n), rows_next, heads_next, tl.load(p_n + 5).to(tl.int32), k_head, K, KS,
                       K_TOKEN, SHARE, HEADS, MASK)
+            _gates(g, beta, p_gate, p_strength, eye_g, eye_beta, tl.load(p_n + 1), rows_next, heads_next, HEADS,
+                   G_TOKEN, MASK)
             _merge(out, p_inverse, p_lower, p_product, eye, tl.load(p_t + 2), rows, heads, o_head, O_TOKEN, HEADS,
                    LANES, MASK)
