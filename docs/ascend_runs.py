@@ -18,11 +18,11 @@ CORES = 2
 # shape, dtype, regime, packed offsets: chunks of one head, heads of one chunk, tails, packed sequences, shared keys;
 # the last has six tasks.
 CASES = (
-    ((1, 1100, 1, 1, 128), "bf16", "random", None),
-    ((1, 1100, 1, 1, 128), "bf16", "repeated", None),
+    ((1, 3000, 1, 1, 128), "bf16", "random", None),
+    ((1, 3000, 1, 1, 128), "bf16", "repeated", None),
     ((1, 100, 2, 2, 128), "bf16", "repeated", None),
     ((1, 100, 4, 8, 64), "fp16", "random", None),
-    ((1, 64, 16, 16, 128), "fp32", "repeated", None),
+    ((1, 192, 16, 16, 128), "fp32", "repeated", None),
     ((1, 300, 2, 2, 128), "bf16", "repeated", [0, 70, 70, 71, 290]),
     ((1, 700, 8, 8, 32), "bf16", "repeated", None),
 )
