@@ -56,7 +56,7 @@ def test_products_are_split_on_cuda_whatever_the_types(key, out, monkeypatch):
     absent = None, None
     for device, split in (("cuda", True), ("cpu", False)):
         *_, constants = portable._prepare.__wrapped__(
-            (1, 64, 1, 16), (1024, 16, 16, 1), absent, absent, (1, 2, False), 64, -1, torch.device(device), key, out)
+            (1, 64, 1, 16), (1024, 16, 16, 1), absent, absent, (1, 2, False), 64, -1, torch.device(device), key, out, 1)
         assert constants["SPLIT"] is split
 
 

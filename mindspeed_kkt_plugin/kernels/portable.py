@@ -16,7 +16,8 @@ from .shared import INTERPRETED, last_axis_dense
 __all__ = ["INTERPRETED", "plan", "refuse"]
 
 MAX_BATCH = 65535  # programs of a CUDA grid's second axis
-OPTIONS = dict(num_warps=1, num_stages=3)  # one warp a task: no barrier anywhere, and registers hold all of it
+FEW = 2  # chunks a multiprocessor up to which four warps make one of 64: faster there, slower beyond
+STAGES = 3  # of the loop over the columns of k
 
 
 def refuse(k, g, beta, cu_seqlens, chunk_indices, **options) -> str | None:
@@ -42,6 +43,7 @@ def plan(
 ) -> tuple[torch.Tensor, list[Launch]]:
     """The result, still unwritten, and the one launch that writes all of it. Arguments as in op.py.
 
+    num_cores: multiprocessors; beside the number of chunks it decides how many warps make one (see FEW).
     precision is "ieee" (products accurate to fp32, however made); this kernel has no faster mode.
     """
     if precision != "ieee":
@@ -51,17 +53,19 @@ def plan(
     NT = -1 if cu_seqlens is None else chunk_indices.shape[0]
     shape, grid, scalars, constants = _prepare(
         k.shape, k.stride(), *((None, None) if x is None else (x.shape, x.stride()) for x in (g, beta)), layout,
-        chunk_size, NT, k.device, k.dtype, output_dtype)
+        chunk_size, NT, k.device, k.dtype, output_dtype, num_cores)
     if NT == 0:  # packed, and every sequence is empty
         return torch.zeros(shape, dtype=output_dtype, device=k.device), []
     out = torch.empty(shape, dtype=output_dtype, device=k.device)
     N = 0 if cu_seqlens is None else cu_seqlens.shape[0] - 1
     args = dict(k=k, g=g, beta=beta, out=out, cu_seqlens=cu_seqlens, chunk_indices=chunk_indices, N=N, **scalars)
-    return out, [Launch("fused_kkt_solve", fused_kkt_solve_kernel, grid, args, constants, OPTIONS)]
+    options = dict(num_warps=constants["WARPS"], num_stages=STAGES)
+    return out, [Launch("fused_kkt_solve", fused_kkt_solve_kernel, grid, args, constants, options)]
 
 
 @lru_cache(maxsize=256)
-def _prepare(k_shape, k_strides, g_form, beta_form, layout, chunk_size, NT, device, key_dtype, output_dtype):
+def _prepare(k_shape, k_strides, g_form, beta_form, layout, chunk_size, NT, device, key_dtype, output_dtype,
+             num_cores):
     """What a launch needs besides tensors: result shape, grid, run-time numbers, constants.
 
     Remembered, because a model calls with the same shapes in every layer and small calls are bound by the host.
@@ -82,6 +86,8 @@ def _prepare(k_shape, k_strides, g_form, beta_form, layout, chunk_size, NT, devi
         constants[f"{name}_stride_t"] = strides[t]
     scalars |= dict(out_stride_b=out_strides[0], out_stride_h=out_strides[2])
     gpu = not INTERPRETED and device.type == "cuda"
+    nvidia = gpu and torch.version.hip is None
+    few = nvidia and chunk_size == 64 and NT * HV * B <= FEW * num_cores
     exact_keys = key_dtype == torch.float32
     constants |= dict(
         out_stride_t=out_strides[1],  # token strides as constants turn addresses into immediates; none depends on T
@@ -90,6 +96,6 @@ def _prepare(k_shape, k_strides, g_form, beta_form, layout, chunk_size, NT, devi
         PACKED=packed, WHOLE=not packed and T % chunk_size == 0,
         KEY_PRECISION="tf32x3" if gpu and exact_keys else "ieee",
         SPLIT=gpu,  # elsewhere (the interpreter, unknown targets) Triton multiplies in fp32
-        PTX=gpu and torch.version.hip is None, INTERPRETED=INTERPRETED,
+        PTX=nvidia, INTERPRETED=INTERPRETED, WARPS=4 if few else 1,
     )
     return shape, (NT * HV, B), scalars, constants

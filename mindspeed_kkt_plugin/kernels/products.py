@@ -39,6 +39,24 @@ def _dot(b_a, b_b, b_acc, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
+def _parts(b_x, PTX: tl.constexpr):
+    """The three bf16 parts of b_x."""
+    b_0, b_rest = _cut(b_x, PTX)
+    b_1, b_rest = _cut(b_rest, PTX)
+    return b_0, b_1, b_rest.to(tl.bfloat16)
+
+
+@triton.jit
+def turned(b_x):
+    """b_x, or each tile of a batch, transposed."""
+    if len(b_x.shape) == 2:
+        b_y = tl.trans(b_x)
+    else:
+        b_y = tl.permute(b_x, (0, 2, 1))
+    return b_y
+
+
+@triton.jit
 def mul_transposed(b_acc, b_a, b_b, SPLIT: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr):
     """b_acc + b_a @ b_b^T for fp32 tiles: one fp32 product, or with SPLIT six of bf16 parts, accurate to about 2^-24.
 
@@ -47,20 +65,40 @@ def mul_transposed(b_acc, b_a, b_b, SPLIT: tl.constexpr, PTX: tl.constexpr, INTE
     the layout of a right factor: no shuffle, no shared memory. Cutting the same tile twice costs nothing, the
     compiler keeps one copy.
     """
-    b_b = tl.trans(b_b)
+    b_b = turned(b_b)
     if SPLIT:  # the smallest terms first
-        b_a0, b_a1 = _cut(b_a, PTX)
-        b_b0, b_b1 = _cut(b_b, PTX)
-        b_a1, b_a2 = _cut(b_a1, PTX)
-        b_b1, b_b2 = _cut(b_b1, PTX)
+        b_a0, b_a1, b_a2 = _parts(b_a, PTX)
+        b_b0, b_b1, b_b2 = _parts(b_b, PTX)
         b_acc = _dot(b_a1, b_b1, b_acc, INTERPRETED)
-        b_acc = _dot(b_a2.to(tl.bfloat16), b_b0, b_acc, INTERPRETED)
-        b_acc = _dot(b_a0, b_b2.to(tl.bfloat16), b_acc, INTERPRETED)
+        b_acc = _dot(b_a2, b_b0, b_acc, INTERPRETED)
+        b_acc = _dot(b_a0, b_b2, b_acc, INTERPRETED)
         b_acc = _dot(b_a1, b_b0, b_acc, INTERPRETED)
         b_acc = _dot(b_a0, b_b1, b_acc, INTERPRETED)
         b_acc = _dot(b_a0, b_b0, b_acc, INTERPRETED)
     else:
         b_acc = tl.dot(b_a, b_b, b_acc, input_precision="ieee")
+    return b_acc
+
+
+@triton.jit
+def mul_two_transposed(b_a, b_b, b_c, b_d, SPLIT: tl.constexpr, PTX: tl.constexpr, INTERPRETED: tl.constexpr):
+    """b_a @ b_b^T + b_c @ b_d^T, added up in the order of one product of tiles twice as long."""
+    b_b = turned(b_b)
+    b_d = turned(b_d)
+    b_acc = tl.zeros([b_a.shape[0], b_b.shape[1]], tl.float32)
+    if SPLIT:
+        b_a0, b_a1, b_a2 = _parts(b_a, PTX)
+        b_b0, b_b1, b_b2 = _parts(b_b, PTX)
+        b_c0, b_c1, b_c2 = _parts(b_c, PTX)
+        b_d0, b_d1, b_d2 = _parts(b_d, PTX)
+        b_acc = _dot(b_c1, b_d1, _dot(b_a1, b_b1, b_acc, INTERPRETED), INTERPRETED)
+        b_acc = _dot(b_c2, b_d0, _dot(b_a2, b_b0, b_acc, INTERPRETED), INTERPRETED)
+        b_acc = _dot(b_c0, b_d2, _dot(b_a0, b_b2, b_acc, INTERPRETED), INTERPRETED)
+        b_acc = _dot(b_c1, b_d0, _dot(b_a1, b_b0, b_acc, INTERPRETED), INTERPRETED)
+        b_acc = _dot(b_c0, b_d1, _dot(b_a0, b_b1, b_acc, INTERPRETED), INTERPRETED)
+        b_acc = _dot(b_c0, b_d0, _dot(b_a0, b_b0, b_acc, INTERPRETED), INTERPRETED)
+    else:
+        b_acc = tl.dot(b_c, b_d, tl.dot(b_a, b_b, b_acc, input_precision="ieee"), input_precision="ieee")
     return b_acc
 
 
