@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 COLD_BYTES = 256 * 2**20  # more than the cache of any device here (60 MB on an H200, 192 MB on a 910B)
-FLUSH_BYTES = 2**30  # written between two timed calls: long enough that the host is ahead of the device
+FLUSH_BYTES = 2**31  # written between two timed calls: long enough that the host is ahead of the device
 
 
 @dataclass(frozen=True)
