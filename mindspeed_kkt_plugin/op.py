@@ -51,7 +51,8 @@ def chunk_gated_delta_rule_fwd_kkt_solve(
         diagonal and 0 above it, so a short chunk of n rows has zeros in columns >= n. Rows outside every sequence: 0.
 
     No gradient flows: the backward pass of the Gated Delta Rule uses A itself, not this operator.
-    A NaN or Inf in one token spoils results of its own chunk only.
+    A NaN or Inf in one token of a head spoils that head's results in its own chunk only, those of earlier tokens and
+    the zeros and ones on and above the diagonal included.
 
     Raises:
         TypeError, ValueError: bad types, shapes, devices or offsets; nothing was launched then.

@@ -34,6 +34,9 @@ CASES = {
     "no_gates": dict(T=64, H=2, K=16, with_g=False, with_beta=False),
     "no_decay": dict(T=GROUP, H=1, K=16, with_g=False, dtype=BF16),
     "steep_decay": dict(regime="steep_decay", T=100, H=1, K=16),
+    "head_first_groups_amid_a_share": dict(B=2, T=70, H=4, HV=20, K=16, dtype=BF16, head_first=True,
+                                           output_head_first=True),
+    "bf16_8_lanes_no_tails": dict(B=4, T=512, H=1, K=16, dtype=BF16),
     "head_first": dict(T=GROUP + 40, H=1, HV=2, K=16, head_first=True, output_head_first=True),
     "A3": dict(target="Ascend910_9382", T=70, H=1, dtype=BF16),
 }

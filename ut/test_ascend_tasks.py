@@ -1,4 +1,4 @@
-"""The task table of the Ascend kernel: every chunk of every head in exactly one task, no task larger than its lanes."""
+"""The task table of the Ascend kernel: every chunk of every head in exactly one task, at the right addresses."""
 from __future__ import annotations
 
 from collections import Counter
@@ -10,19 +10,26 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton.backends.ascend", reason="needs triton-ascend (pip install triton-ascend==3.2.0)")
 from mindspeed_kkt_plugin.kernels import ascend  # noqa: E402
+from ut.test_ascend_kernel import CASES  # noqa: E402
 
 CHUNK = ascend.CHUNK
 
 
-def launch(B=1, T=128, H=1, HV=None, cu_seqlens=None, num_cores=24):
+def launch(B=1, T=128, H=1, HV=None, cu_seqlens=None, num_cores=24, head_first=False, output_head_first=False):
     """The kernel's launch for a call of this shape."""
     HV = HV or H
-    k = torch.empty((B, T, H, 32), dtype=torch.bfloat16, device="meta")
-    g = torch.empty((B, T, HV), dtype=torch.float32, device="meta")
+    order = (0, 2, 1, 3) if head_first else (0, 1, 2, 3)
+    k, g = (torch.empty([shape[axis] for axis in order[:len(shape)]], dtype=dtype, device="meta")
+            for shape, dtype in (((B, T, H, 32), torch.bfloat16), ((B, T, HV), torch.float32)))
     offsets = None if cu_seqlens is None else torch.tensor(cu_seqlens)
-    _, launches = ascend.plan(k, g, g, offsets, None, chunk_size=CHUNK, output_dtype=k.dtype, head_first=False,
-                              output_head_first=False, num_cores=num_cores)
+    _, launches = ascend.plan(k, g, g, offsets, None, chunk_size=CHUNK, output_dtype=k.dtype, head_first=head_first,
+                              output_head_first=output_head_first, num_cores=num_cores)
     return launches[0]
+
+
+def place(tensor, b: int, t: int, h: int, head_first: bool) -> int:
+    """First element of token t and head h, by torch's own strides."""
+    return sum(i * stride for i, stride in zip((b, h, t) if head_first else (b, t, h), tensor.stride(), strict=False))
 
 
 def chunks_of(launch, T, HV):
@@ -37,28 +44,40 @@ def chunks_of(launch, T, HV):
 
 
 @settings(deadline=None, max_examples=200)
-@given(lengths=st.lists(st.integers(0, 3000), min_size=1, max_size=6), HV=st.integers(1, 40), cores=st.integers(1, 30))
-def test_each_chunk_of_each_head_once(lengths, HV, cores):
+@given(lengths=st.lists(st.integers(0, 3000), min_size=1, max_size=6), H=st.integers(1, 20), share=st.integers(1, 5),
+       cores=st.integers(1, 30), head_first=st.booleans(), output_head_first=st.booleans())
+def test_each_chunk_of_each_head_once(lengths, H, share, cores, head_first, output_head_first):
     ends = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
-    if not ends[-1]:
+    T, HV = ends[-1], H * share
+    if not T:
         return
-    made = launch(T=ends[-1], HV=HV, cu_seqlens=ends, num_cores=cores)
+    made = launch(T=T, H=H, HV=HV, cu_seqlens=ends, num_cores=cores, head_first=head_first,
+                  output_head_first=output_head_first)
     wanted = Counter((0, t, h, min(CHUNK, end - t)) for first, end in zip(ends, ends[1:], strict=False)
                      for t in range(first, end, CHUNK) for h in range(HV))
-    assert chunks_of(made, ends[-1], HV) == wanted
+    assert chunks_of(made, T, HV) == wanted
     heads, lanes = made.constants["HEADS"], made.constants["LANES"]
     masked = False
-    for *_, tokens, there, _, _, _ in made.args["tasks"].tolist():
+    for key, value, row, tokens, there, phase, *_ in made.args["tasks"].tolist():
+        t, h = divmod(value, HV)
+        assert key == place(made.args["k"], 0, t, h // share, head_first)
+        assert row == place(made.args["out"], 0, t, h, output_head_first)
+        assert phase == h % share
         chunks = -(-tokens // CHUNK)
         assert chunks * heads <= lanes and there <= heads
         masked |= tokens % CHUNK > 0 or there < heads or chunks * heads % 2 > 0
     assert made.constants["MASK"] == masked
 
 
-def test_batches_do_not_run_into_each_other():
-    made = launch(B=3, T=200, HV=4)
+@pytest.mark.parametrize("head_first", [False, True])
+def test_batches(head_first):
+    made = launch(B=3, T=200, H=2, HV=4, head_first=head_first, output_head_first=head_first)
     assert chunks_of(made, 200, 4) == Counter(
         (b, t, h, min(64, 200 - t)) for b in range(3) for t in range(0, 200, 64) for h in range(4))
+    for key, value, row, *_ in made.args["tasks"].tolist():
+        (b, t), h = divmod(value // 4, 200), value % 4
+        assert key == place(made.args["k"], b, t, h // 2, head_first)
+        assert row == place(made.args["out"], b, t, h, head_first)
 
 
 @pytest.mark.parametrize("T, HV, cores", [(16384, 8, 24), (4096, 4, 24), (8192, 2, 24), (4096, 8, 20)])
@@ -69,3 +88,13 @@ def test_rounds_are_full_and_end_with_short_tasks(T, HV, cores):
     assert tokens == sorted(tokens, reverse=True)
     groups = -(-T // CHUNK) * -(-HV // made.constants["HEADS"])  # a chunk of as many heads as a task takes
     assert tokens[-1] <= -(-groups // len(tokens)) * CHUNK
+
+
+def test_compiled_cases_reach_every_program():
+    """test_ascend_kernel.py executes both widths, with and without masks."""
+    reached = set()
+    for case in CASES.values():
+        shape = {name: case[name] for name in ("B", "T", "H", "HV", "cu_seqlens", "head_first") if name in case}
+        constants = launch(**shape, num_cores=2).constants
+        reached.add((constants["LANES"], constants["MASK"]))
+    assert reached == {(16, False), (16, True), (8, False), (8, True)}

@@ -38,8 +38,8 @@ def _load_keys(k, first, rows, K: tl.constexpr, KS: tl.constexpr, TOKEN: tl.cons
 @triton.jit
 def _gate(g, p_gate, p_eye, first, rows, heads, HEADS: tl.constexpr, TOKEN: tl.constexpr, MASK: tl.constexpr):
     """g or beta of a chunk's lanes, [lane, 64] fp32. The product with the identity turns heads outermost; on the vector
-    cores this took 2.5 us of arithmetic a task, and 1.5 us of loads for each of five tiles. It adds up a head's tokens
-    of one chunk only, so that a NaN stays there."""
+    cores this took an estimated 2.5 us of arithmetic a task, and 1.5 us of loads for each of five tiles. It adds up a
+    head's tokens of one chunk only: a NaN or Inf reaches all of these, and nothing else."""
     o_t, o_h = tl.arange(0, 64), tl.arange(0, HEADS)
     p_g = g + first + o_t[:, None] * TOKEN + o_h[None, :]
     if MASK:
@@ -199,8 +199,9 @@ def _substitute(b_m, one, N: tl.constexpr):
 
 @triton.jit
 def _diagonal(b_m, FIRST: tl.constexpr, N: tl.constexpr):
-    """1 on the diagonal and 0 above it, in 16 columns from FIRST on. A mask's bits must fill 32 bytes a column and
-    vector core, and a mask of all rows takes 16 KB with 32 blocks: so all rows with 16 blocks, and 16 with 32."""
+    """1 on the diagonal and 0 above it, in 16 columns from FIRST on. On a vector core a mask's bits must fill 32
+    bytes a column, or the compiler pads them; and it keeps each mask in the 16-bit tile that it came from, 16 KB with
+    32 blocks and all rows. So all rows with 16 blocks, and 16 with 32."""
     ROWS: tl.constexpr = 512 // N
     ROW: tl.constexpr = FIRST * (32 - ROWS) // 16
     o_r = tl.arange(0, ROWS) + (ROW - FIRST)
@@ -235,9 +236,11 @@ def kkt_solve_kernel(
     keys, inverse, lower, product, gate, strength: fp32 [programs, LANES * SPACE, 2048, 1024, 2048, 64, 64] between cube
     and vector cores, each an argument of its own so that the compiler orders only accesses that belong together.
     eye, eye_g, eye_beta: 64x64 identities, fp32 and of g's and beta's dtype.
-    k_head, o_head and *_TOKEN: strides in elements. MASK: whether some task has part of a chunk, less than HEADS heads
-    or an odd number of lanes.
+    k_head, o_head and *_TOKEN: strides in elements. MASK: whether some task has part of a chunk, fewer than HEADS heads
+    or an odd number of lanes. HEADS is a power of 2 and at most LANES / 2, so that a lane too many (_products, _merge)
+    has a place.
     """
+    tl.static_assert(HEADS * 2 <= LANES)
     BLOCKS: tl.constexpr = LANES * 2
     o, o_n, o_l = tl.arange(0, 32), tl.arange(0, BLOCKS), tl.arange(0, LANES)
     program = tl.program_id(0)
@@ -288,10 +291,12 @@ def kkt_solve_kernel(
             _store_columns(p_inverse, b_m, 0, 32, BLOCKS)
 
             # Under the first task's substitution: see _merge.
-            for lane in range(tl.where(task == program, LANES, 0)):
-                b_e = tl.load(_tile(eye, 32, 32, 64))
-                tl.store(_tile(p_product + lane * 2048 + 32, 32, 32, 64), tl.dot(b_e, b_e, input_precision="ieee"))
-            # The next task's products stand before this task's merge: the vector cores then never wait for the cube.
+            if task == program:
+                for lane in range(LANES):
+                    b_e = tl.load(_tile(eye, 32, 32, 64))
+                    tl.store(_tile(p_product + lane * 2048 + 32, 32, 32, 64), tl.dot(b_e, b_e, input_precision="ieee"))
+            # The next task's products stand before this task's merge: the vector cores then seldom wait for the cube.
+            # (By estimate, K = 128 in bf16; with 256 channels of fp32 the cube is the limit.)
             p_n = tasks + tl.minimum(task + stride, num_tasks - 1) * 8
             rows_next = tl.where(task + stride < num_tasks, tl.load(p_n + 3).to(tl.int32), 0)
             heads_next = tl.load(p_n + 4).to(tl.int32)
