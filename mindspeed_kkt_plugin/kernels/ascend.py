@@ -177,16 +177,16 @@ def _groups(sequences, most: int, tasks_each: int, num_cores: int) -> list[tuple
     rounds as `most` allows, and in these as many tasks as there is room for: the cube's work before the first round and
     after the last, when the vector cores wait, is then the least. Short tasks stand last.
     """
-    def cut(chunks: int) -> list[tuple[int, int, int]]:
-        size = chunks * CHUNK
-        return [(b, t, min(t + size, end)) for b, first, end in sequences for t in range(first, end, size)]
+    def count(chunks: int) -> int:
+        return sum(-(-(end - first) // (chunks * CHUNK)) for _, first, end in sequences)
 
     def tokens(group: tuple[int, int, int]) -> int:
         return group[2] - group[1]
 
-    rounds = -(-len(cut(most)) * tasks_each // num_cores)
+    rounds = -(-count(most) * tasks_each // num_cores)
     room = rounds * num_cores // tasks_each
-    groups = next(found for found in map(cut, range(1, most + 1)) if len(found) <= room)
+    size = next(chunks for chunks in range(1, most + 1) if count(chunks) <= room) * CHUNK
+    groups = [(b, t, min(t + size, end)) for b, first, end in sequences for t in range(first, end, size)]
     groups.sort(key=tokens, reverse=True)
     long = sum(tokens(group) > CHUNK for group in groups)
     whole = max(0, long - (room - len(groups)))
