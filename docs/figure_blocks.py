@@ -91,8 +91,8 @@ def resources(lang: str) -> str:
         shares = [f"{one['used_bits'].get(part, 0) / one['limit_bits'][part]:.0%}" for part in ("UB", "L1", "L0C")]
         counts = {core: f"{row['cube' if core == 'AIC' else 'vector']}, {row['waits']}" for core, row in one["per_task"].items()}
         body.append([one["name"], *shares, one["split"], counts.get("AIC", "-"), counts.get("AIV", "-")])
-    note = say(lang, "Read from the program compiled for Ascend910B2; loops of several rounds inside a task count once.",
-                "取自为Ascend910B2编译的程序；任务内多轮循环只计一次。")
+    note = say(lang, "Read from the program compiled for Ascend910B2; loops of a number of rounds known then count with all of them, others once; what only some tasks do counts as done.",
+                "取自为Ascend910B2编译的程序；编译时已知轮数的循环按全部轮数计，其余只计一次；只有部分任务执行的内容也计入。")
     return table(head, body) + "\n\n" + note
 
 

@@ -8,7 +8,7 @@ import torch
 
 from ..checks import check_offsets
 from ..varlen import sequence_offsets
-from .ascend_kernel import kkt_solve_kernel
+from .ascend_kernel import SPACE, kkt_solve_kernel
 from .launch import Launch
 from .shared import INTERPRETED
 
@@ -19,7 +19,7 @@ CHUNK = 64
 ROUNDS = {16: (22.0, 12.9), 8: (19.0, 9.7)}
 SLAB_BYTES = 256  # of one token's keys in a product: 128 channels of 16 bits, 64 of fp32
 # fp32 numbers a lane that each program keeps in global memory between cube and vector cores, by buffer.
-SLOTS = {"keys": 4160, "inverse": 2048, "lower": 1024, "product": 2048, "gate": 64, "strength": 64}
+SLOTS = {"keys": SPACE.value, "inverse": 2048, "lower": 1024, "product": 2048, "gate": 64, "strength": 64}
 
 
 class Layout(NamedTuple):
