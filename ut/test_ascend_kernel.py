@@ -37,6 +37,10 @@ CASES = {
     "head_first_groups_amid_a_share": dict(B=2, T=70, H=4, HV=20, K=16, dtype=BF16, head_first=True,
                                            output_head_first=True),
     "bf16_8_lanes_no_tails": dict(B=4, T=512, H=1, K=16, dtype=BF16),
+    "bf16_wide": dict(T=GROUP, H=4, HV=8, K=16, dtype=BF16),
+    "fp32_wide_repeated_keys": dict(regime="repeated", T=GROUP, H=8, K=16),
+    "bf16_wide_steep_decay": dict(regime="steep_decay", T=GROUP, H=8, K=16, dtype=BF16),
+    "wide_odd_lanes_and_tails": dict(T=GROUP + 6, H=1, HV=7, K=16, cu_seqlens=[0, 250, 1000], dtype=FP16),
     "head_first": dict(T=GROUP + 40, H=1, HV=2, K=16, head_first=True, output_head_first=True),
     "A3": dict(target="Ascend910_9382", T=70, H=1, dtype=BF16),
 }

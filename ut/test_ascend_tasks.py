@@ -79,21 +79,28 @@ def test_batches(head_first):
         assert row == place(made.args["out"], b, t, h, head_first)
 
 
-@pytest.mark.parametrize("T, HV, cores", [(16384, 8, 24), (4096, 4, 24), (8192, 2, 24), (4096, 8, 20)])
-def test_rounds_are_full_and_end_with_short_tasks(T, HV, cores):
+@pytest.mark.parametrize("T, HV, cores", [(16384, 8, 24), (4096, 4, 24), (8192, 2, 24), (4096, 8, 20), (16384, 32, 24)])
+def test_rounds_are_full_of_even_tasks_and_begin_and_end_with_the_short_ones(T, HV, cores):
     made = launch(T=T, HV=HV, num_cores=cores)
-    tokens = made.args["tasks"][:, 3].tolist()
-    assert len(tokens) % cores == 0
-    assert tokens == sorted(tokens, reverse=True)
-    groups = -(-T // CHUNK) * -(-HV // made.constants["HEADS"])  # a chunk of as many heads as a task takes
-    assert tokens[-1] <= -(-groups // len(tokens)) * CHUNK
+    chunks = (made.args["tasks"][:, 3] // CHUNK).tolist()
+    assert len(chunks) % cores == 0
+    assert max(chunks) - min(chunks) <= 1
+    rounds = [sum(chunks[i:i + cores]) for i in range(0, len(chunks), cores)]
+    assert rounds[-1] == min(rounds)
+    assert len(rounds) == 1 or rounds[0] == min(rounds[:-1])
+    assert chunks[-cores:] == sorted(chunks[-cores:], reverse=True)
+
+
+@pytest.mark.parametrize("lanes, T, HV", [(8, 2048, 4), (16, 8192, 8), (32, 16384, 8)])
+def test_more_lanes_a_task_where_cores_have_many(lanes, T, HV):
+    assert launch(T=T, HV=HV).constants["LANES"] == lanes
 
 
 def test_compiled_cases_reach_every_program():
-    """test_ascend_kernel.py executes both widths, with and without masks."""
+    """test_ascend_kernel.py executes every width, with and without masks."""
     reached = set()
     for case in CASES.values():
         shape = {name: case[name] for name in ("B", "T", "H", "HV", "cu_seqlens", "head_first") if name in case}
         constants = launch(**shape, num_cores=2).constants
         reached.add((constants["LANES"], constants["MASK"]))
-    assert reached == {(16, False), (16, True), (8, False), (8, True)}
+    assert reached == {(lanes, masked) for lanes in ascend.ROUNDS for masked in (False, True)}

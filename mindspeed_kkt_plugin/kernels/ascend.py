@@ -1,6 +1,7 @@
 """How a call becomes tasks of the Ascend kernel (ascend_kernel.py). Nothing is launched here."""
 from __future__ import annotations
 
+import heapq
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -8,7 +9,8 @@ import torch
 
 from ..checks import check_offsets
 from ..varlen import sequence_offsets
-from .ascend_kernel import SPACE, kkt_solve_kernel
+from .ascend_kernel import kkt_solve_kernel
+from .ascend_scratch import SLOTS
 from .launch import Launch
 from .shared import INTERPRETED
 
@@ -16,10 +18,8 @@ READS_CHUNK_INDICES = False  # the task table takes their place
 CHUNK = 64
 # Most lanes, (chunk, head) pairs, of a task: us of a launch besides its rounds of tasks, of one round. Estimated for
 # K = 128 in bf16; of other types and sizes that were tried, the choice was up to 5 % off with 256 channels of fp32.
-ROUNDS = {16: (22.0, 12.9), 8: (19.0, 9.7)}
+ROUNDS = {32: (26.0, 22.0), 16: (22.0, 12.9), 8: (19.0, 9.7)}
 SLAB_BYTES = 256  # of one token's keys in a product: 128 channels of 16 bits, 64 of fp32
-# fp32 numbers a lane that each program keeps in global memory between cube and vector cores, by buffer.
-SLOTS = {"keys": SPACE.value, "inverse": 2048, "lower": 1024, "product": 2048, "gate": 64, "strength": 64}
 
 
 class Layout(NamedTuple):
@@ -148,7 +148,7 @@ def _sequences(B: int, T: int, cu_seqlens: torch.Tensor | None) -> tuple[tuple[i
 
 @lru_cache(maxsize=64)
 def _tasks(sequences: tuple[tuple[int, int, int], ...], layout: Layout, num_cores: int, place: str) -> Tasks:
-    """The task table on `place`. A lane takes less time among 16 than among 8; 8 fill more cores."""
+    """The task table on `place`. A lane takes less time the more there are in a task; small tasks fill more cores."""
     def estimate(lanes: int) -> float:
         beyond, each = ROUNDS[lanes]
         return beyond + each * -(-len(found[lanes]) // num_cores)
@@ -174,27 +174,30 @@ def _groups(sequences, most: int, tasks_each: int, num_cores: int) -> list[tuple
     """Sequences cut into groups (batch, first token, end) of at most `most` chunks; each makes tasks_each tasks.
 
     A round of tasks on the cores takes the vector cores as long whatever the size of its tasks. So there are as few
-    rounds as `most` allows, and in these as many tasks as there is room for: the cube's work before the first round and
-    after the last, when the vector cores wait, is then the least. Short tasks stand last.
+    rounds as `most` allows, and in these as many tasks as there is room for. In the first and the last round the cube
+    and the vector cores wait for each other: the smallest groups go there, and the largest between them.
     """
-    def count(chunks: int) -> int:
-        return sum(-(-(end - first) // (chunks * CHUNK)) for _, first, end in sequences)
-
-    def tokens(group: tuple[int, int, int]) -> int:
-        return group[2] - group[1]
-
-    rounds = -(-count(most) * tasks_each // num_cores)
-    room = rounds * num_cores // tasks_each
-    size = next(chunks for chunks in range(1, most + 1) if count(chunks) <= room) * CHUNK
-    groups = [(b, t, min(t + size, end)) for b, first, end in sequences for t in range(first, end, size)]
-    groups.sort(key=tokens, reverse=True)
-    long = sum(tokens(group) > CHUNK for group in groups)
-    whole = max(0, long - (room - len(groups)))
-    halves = []
-    for b, t, end in groups[whole:long]:
-        middle = t + -(-(end - t) // (2 * CHUNK)) * CHUNK
-        halves += [(b, t, middle), (b, middle, end)]
-    return sorted(groups[:whole] + halves + groups[long:], key=tokens, reverse=True)
+    chunks = [-(-(end - first) // CHUNK) for _, first, end in sequences]
+    parts = [-(-count // most) for count in chunks]
+    rounds = -(-sum(parts) * tasks_each // num_cores)
+    room = rounds * num_cores // tasks_each - sum(parts)
+    largest = [(-count / part, i) for i, (count, part) in enumerate(zip(chunks, parts, strict=True)) if part < count]
+    heapq.heapify(largest)
+    while room and largest:
+        i = heapq.heappop(largest)[1]
+        parts[i] += 1
+        room -= 1
+        if parts[i] < chunks[i]:
+            heapq.heappush(largest, (-chunks[i] / parts[i], i))
+    groups = []
+    for (b, first, end), count, part in zip(sequences, chunks, parts, strict=True):
+        edges = [first + count * i // part * CHUNK for i in range(part)] + [end]
+        groups += [(b, *edge) for edge in zip(edges, edges[1:], strict=False)]
+    groups.sort(key=lambda group: group[1] - group[2])
+    a_round = num_cores // tasks_each
+    last = (rounds - 1) * num_cores // tasks_each
+    first = max(0, last - a_round)
+    return groups[first:last] + groups[:first] + groups[last:]
 
 
 @lru_cache(maxsize=8)
