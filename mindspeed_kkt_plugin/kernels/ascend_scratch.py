@@ -1,4 +1,4 @@
-"""What the Ascend kernel keeps in global memory between cube and vector cores, by lane, and how tiles of it are addressed."""
+"""What the Ascend kernel keeps in global memory between cube and vector cores, and how tiles of it are addressed."""
 import triton
 import triton.language as tl
 

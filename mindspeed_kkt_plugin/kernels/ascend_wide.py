@@ -67,42 +67,18 @@ def _right_step(b_l, b_r, j: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
-def _left_steps(b_l, one, FIRST: tl.constexpr, N: tl.constexpr):
-    """Four steps from FIRST on, inside a loop of one round: see ascend_narrow.py."""
-    for _ in range(one):
-        for i in tl.static_range(4):
-            if FIRST + i >= 1:
-                b_l = _left_step(b_l, FIRST + i, N)
-    return b_l
-
-
-@triton.jit
-def _right_steps(b_l, b_r, one, FIRST: tl.constexpr, N: tl.constexpr):
-    for _ in range(one):
-        for i in tl.static_range(4):
-            b_l, b_r = _right_step(b_l, b_r, FIRST + i, N)
-    return b_l, b_r
-
-
-@triton.jit
-def _late_update(b_t, b_column, i: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr):
-    b_row = tl.extract_slice(b_t, (i, 0, 0), (1, COLUMNS, N), (1, 1, 1))
-    b_below = tl.extract_slice(b_t, (i + 1, 0, 0), (7 - i, COLUMNS, N), (1, 1, 1))
-    return tl.insert_slice(b_t, b_column * b_row + b_below, (i + 1, 0, 0), (7 - i, COLUMNS, N), (1, 1, 1))
-
-
-@triton.jit
-def _late_steps(b_l, b_r, one, N: tl.constexpr):
-    """Steps 24 to 30, on the last 8 rows as [row, column, block]: see ascend_narrow.py."""
-    b_y = tl.permute(tl.extract_slice(b_l, (0, 24, 0), (16, 8, N), (1, 1, 1)), (1, 0, 2))
-    b_z = tl.permute(tl.extract_slice(b_r, (0, 8, 0), (16, 8, N), (1, 1, 1)), (1, 0, 2))
-    for _ in range(one):
-        for i in tl.static_range(7):
-            b_column = tl.extract_slice(b_z, (i + 1, 8 + i, 0), (7 - i, 1, N), (1, 1, 1))
-            b_y = _late_update(b_y, b_column, i, 16, N)
-            b_z = _late_update(b_z, b_column, i, 8 + i, N)
-    b_l = tl.insert_slice(b_l, tl.permute(b_y, (1, 0, 2)), (0, 24, 0), (16, 8, N), (1, 1, 1))
-    b_r = tl.insert_slice(b_r, tl.permute(b_z, (1, 0, 2)), (0, 8, 0), (16, 8, N), (1, 1, 1))
+def _substitute(b_l, b_r, one, N: tl.constexpr):
+    """Forward substitution, in place, in groups of four steps as in ascend_narrow.py."""
+    for group in tl.static_range(4):
+        for _ in range(one):
+            for i in tl.static_range(4):
+                if group * 4 + i >= 1:
+                    b_l = _left_step(b_l, group * 4 + i, N)
+    for group in tl.static_range(4):
+        for _ in range(one):
+            for i in tl.static_range(4):
+                if group * 4 + i < 15:
+                    b_l, b_r = _right_step(b_l, b_r, group * 4 + i, N)
     return b_l, b_r
 
 
@@ -163,20 +139,14 @@ def invert_wide(p_keys, p_gate, p_strength, p_lower, p_inverse, p_zero, eye, one
     for i in tl.static_range(2):
         for _ in range(one):
             b_r = _gate_columns(b_r, b_gt, b_st, i * 8, 8, 16, 16, N)
-    b_l = _left_steps(b_l, one, 0, N)
-    b_l = _left_steps(b_l, one, 4, N)
     _lower(p_keys + 32, p_lower, b_g1, b_g00, b_beta1, 16, LANES)
-    b_l = _left_steps(b_l, one, 8, N)
     _lower(p_keys + (32 + 16 * 64), p_lower + 16 * 32, b_g1, b_g01, b_beta1, 16, LANES)
-    b_l = _left_steps(b_l, one, 12, N)
-    b_l, b_r = _right_steps(b_l, b_r, one, 0, N)
-    b_l, b_r = _right_steps(b_l, b_r, one, 4, N)
-    b_l, b_r = _late_steps(b_l, b_r, one, N)
+    b_l, b_r = _substitute(b_l, b_r, one, N)
     b_l = _diagonal(b_l, N)
     b_r = _diagonal(b_r, N)
     b_r0 = _turn(b_r, 0, 16, N)
-    b_l0 = _turn(b_l, 0, 32, N)
     b_r1 = _turn(b_r, 8, 16, N)
+    b_l0 = _turn(b_l, 0, 32, N)
     b_l1 = _turn(b_l, 8, 32, N)
     tl.store(p_zero + o_pad[:, None] * 32 + o_8[None, :], b_pad)
     _store_columns(p_inverse, b_r0, 16, 16, N)
