@@ -34,6 +34,14 @@ def check_inputs(
     num_cores: int = CORES,
 ) -> list[str]:
     """The same for inputs made elsewhere; `regime` only names the bound."""
+    out, names = run(module, inputs, target, output_dtype, head_first, output_head_first, num_cores)
+    assert_accurate(out.transpose(1, 2) if output_head_first else out, exact(inputs), inputs, regime)
+    return names
+
+
+def run(module: str, inputs: Inputs, target: str, output_dtype, head_first: bool, output_head_first: bool,
+        num_cores: int) -> tuple[torch.Tensor, list[str]]:
+    """The result and the names of the kernels that ran. Raises AssertionError on a finding."""
     k, g, beta = (x.transpose(1, 2).contiguous() if head_first and x is not None else x
                   for x in (inputs.k, inputs.g, inputs.beta))
     table = None if inputs.cu_seqlens is None else prepare_chunk_indices(inputs.cu_seqlens, inputs.chunk_size)
@@ -46,5 +54,15 @@ def check_inputs(
         compiled = compile_launch(launch, target)
         result = execute(parse_module(compiled.hivm), compiled.grid, bind.arrays(compiled), target)
         assert not result.findings, f"{launch.name}: {[str(finding) for finding in result.findings[:3]]}"
-    assert_accurate(out.transpose(1, 2) if output_head_first else out, exact(inputs), inputs, regime)
-    return [launch.name for launch in launches]
+    return out, [launch.name for launch in launches]
+
+
+def results_by_width(regime: str = "random", **shape) -> dict[int, torch.Tensor]:
+    """The fused Ascend kernel's result at each of its widths (lanes a task), of the same inputs."""
+    ascend = importlib.import_module("mindspeed_kkt_plugin.kernels.ascend")
+    inputs, rounds, found = make_inputs(regime, **shape), dict(ascend.ROUNDS), {}
+    for lanes in rounds:
+        ascend.ROUNDS = {lanes: rounds[lanes]}
+        ascend._tasks.cache_clear()
+        found[lanes], _ = run(ascend.__name__, inputs, "Ascend910B2", inputs.k.dtype, False, False, CORES)
+    return found

@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("triton.backends.ascend", reason="needs triton-ascend (pip install triton-ascend==3.2.0)")
 pytest.importorskip("ascendnpuir", reason="needs the NPU compiler (pip install ascendnpu-ir==1.2.0)")
 from npusim.isolate import call  # noqa: E402
-from ut.compiled import check  # noqa: E402
+from ut.compiled import check, results_by_width  # noqa: E402
 
 BF16, FP16 = torch.bfloat16, torch.float16
 GROUP = 16 * 64  # tokens of a task of one head
@@ -52,3 +52,12 @@ def test_compiled_kernel(case, device):
         pytest.skip(f"runs on the CPU, not on {device}")
     names = call(check, "mindspeed_kkt_plugin.kernels.ascend", **CASES[case])
     assert names == ["kkt_solve"]
+
+
+def test_a_chunk_has_the_same_bits_at_every_width(device):
+    if device != "cpu":
+        pytest.skip(f"runs on the CPU, not on {device}")
+    narrow, *others = call(results_by_width, T=300, H=2, HV=4, K=16).values()
+    assert others
+    for other in others:
+        assert torch.equal(other, narrow)

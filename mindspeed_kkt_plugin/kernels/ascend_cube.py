@@ -37,7 +37,7 @@ def _gate(g, p_gate, p_eye, first, rows, heads, HEADS: tl.constexpr, TOKEN: tl.c
 
 @triton.jit
 def gates(g, beta, p_gate, p_strength, eye_g, eye_beta, first, rows, heads, HEADS: tl.constexpr, TOKEN: tl.constexpr,
-           MASK: tl.constexpr):
+          MASK: tl.constexpr):
     """g and beta of the lanes of every chunk that is there."""
     for chunk in range((rows + 63) // 64):
         place = chunk * (64 * HEADS)
@@ -66,7 +66,7 @@ def _product(k, p_keys, lane, first, rows, heads, phase, k_head, K: tl.constexpr
 
 @triton.jit
 def products(k, p_keys, first, rows, heads, phase, k_head, K: tl.constexpr, KS: tl.constexpr, TOKEN: tl.constexpr,
-              SHARE: tl.constexpr, HEADS: tl.constexpr, MASK: tl.constexpr):
+             SHARE: tl.constexpr, HEADS: tl.constexpr, MASK: tl.constexpr):
     """K K^T of the lanes of every chunk that is there. Two lanes a round: their loads are under way together."""
     for pair in range(((rows + 63) // 64 * HEADS + 1) // 2):
         for i in tl.static_range(2):
@@ -99,7 +99,7 @@ def _inverse(p_inverse, block, LANES: tl.constexpr):
 
 @triton.jit
 def merge(out, p_inverse, p_lower, p_product, p_eye, first, rows, heads, o_head, TOKEN: tl.constexpr,
-           HEADS: tl.constexpr, LANES: tl.constexpr, MASK: tl.constexpr):
+          HEADS: tl.constexpr, LANES: tl.constexpr, MASK: tl.constexpr):
     """The result of every lane: A0 [I 0] and A1 [(-L) A0, I]. The cube writes all of it, products with the identity
     where nothing is left to do: its output path rounds to out's dtype and skips tail rows. The right half of
     p_product holds identities (kkt_solve_kernel), so that a store has full rows. Two lanes a round, as in products;

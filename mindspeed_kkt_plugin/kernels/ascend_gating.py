@@ -1,4 +1,4 @@
-"""What turns K K^T into -L on the vector cores; of both widths of the Ascend kernel."""
+"""What turns K K^T into -L on the vector cores, at every width of the Ascend kernel."""
 import triton
 import triton.language as tl
 

@@ -49,7 +49,7 @@ def kkt_solve_kernel(
     rows = tl.load(p_t + 3).to(tl.int32)
     heads = tl.load(p_t + 4).to(tl.int32)
     products(k, p_keys, tl.load(p_t), rows, heads, tl.load(p_t + 5).to(tl.int32), k_head, K, KS, K_TOKEN, SHARE, HEADS,
-              MASK)
+             MASK)
     gates(g, beta, p_gate, p_strength, eye_g, eye_beta, tl.load(p_t + 1), rows, heads, HEADS, G_TOKEN, MASK)
     # The 16x16 above the diagonal of every inverse: nothing else is ever stored there.
     o_h, o_n = tl.arange(0, 16), tl.arange(0, BLOCKS)
@@ -80,8 +80,8 @@ def kkt_solve_kernel(
             rows_next = tl.where(task + stride < num_tasks, tl.load(p_n + 3).to(tl.int32), 0)
             heads_next = tl.load(p_n + 4).to(tl.int32)
             products(k, p_keys, tl.load(p_n), rows_next, heads_next, tl.load(p_n + 5).to(tl.int32), k_head, K, KS,
-                      K_TOKEN, SHARE, HEADS, MASK)
+                     K_TOKEN, SHARE, HEADS, MASK)
             gates(g, beta, p_gate, p_strength, eye_g, eye_beta, tl.load(p_n + 1), rows_next, heads_next, HEADS,
-                   G_TOKEN, MASK)
+                  G_TOKEN, MASK)
             merge(out, p_inverse, p_lower, p_product, eye, tl.load(p_t + 2), rows, heads, o_head, O_TOKEN, HEADS,
-                   LANES, MASK)
+                  LANES, MASK)

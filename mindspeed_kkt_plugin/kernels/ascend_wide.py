@@ -28,14 +28,14 @@ def _gate_columns(b_t, b_g, b_strength, C: tl.constexpr, COLUMNS: tl.constexpr, 
     b_row = tl.extract_slice(b_g, (FIRST, 0), (ROWS, N), (1, 1))
     b_column = tl.extract_slice(b_g, (FIRST + C, 0), (COLUMNS, N), (1, 1))
     b_s = tl.extract_slice(b_strength, (FIRST, 0), (ROWS, N), (1, 1))
-    b_x = b_x * (decay(b_row[None, :, :] - b_column[:, None, :]) * b_s[None, :, :])
+    b_x = b_x * decay(b_row[None, :, :] - b_column[:, None, :]) * b_s[None, :, :]
     return tl.insert_slice(b_t, b_x, (C, 0, 0), (COLUMNS, ROWS, N), (1, 1, 1))
 
 
 @triton.jit
-def _lower(p_keys, p_lower, b_g, b_gc, b_beta, COLUMNS: tl.constexpr, LANES: tl.constexpr):
-    """-L of COLUMNS columns of the blocks below the diagonal, by [lane, column, row]: beta lies along the last axis."""
-    o_l, o_c, o_r = tl.arange(0, LANES), tl.arange(0, COLUMNS), tl.arange(0, 32)
+def _lower(p_keys, p_lower, b_g, b_gc, b_beta, LANES: tl.constexpr):
+    """-L of 16 columns of the blocks below the diagonal, by [lane, column, row]: beta lies along the last axis."""
+    o_l, o_c, o_r = tl.arange(0, LANES), tl.arange(0, 16), tl.arange(0, 32)
     b_x = tl.load(p_keys + o_l[:, None, None] * SPACE + o_c[None, :, None] * 64 + o_r[None, None, :])
     b_x = b_x * decay(b_g[:, None, :] - b_gc[:, :, None]) * strength(b_g, b_beta)[:, None, :]
     tl.store(p_lower + o_l[:, None, None] * 1024 + o_c[None, :, None] * 32 + o_r[None, None, :], b_x)
@@ -127,20 +127,24 @@ def invert_wide(p_keys, p_gate, p_strength, p_lower, p_inverse, p_zero, eye, one
     o_pad, o_8 = tl.arange(0, LANES // 2), tl.arange(0, 8)
     b_pad = tl.load(eye + 32 + o_pad[:, None] * 64 + o_8[None, :])
 
-    # A tile to load two pieces into: the first is turned while the second is under way.
+    # Two pieces of one tile: the first is turned while the second is under way. Loads of the right tile and of the
+    # blocks below stand where they are under way during arithmetic; the cube then begins the next task's products.
     b_l = tl.broadcast_to(b_gt[None, :, :], (16, 32, N))
     for i in tl.static_range(2):
         b_x = _load_columns(p_keys + i * (8 * 64), 8, 32, N)
         b_l = tl.insert_slice(b_l, b_x, (i * 8, 0, 0), (8, 32, N), (1, 1, 1))
-    for i in tl.static_range(4):
+    for i in tl.static_range(2):
         for _ in range(one):
             b_l = _gate_columns(b_l, b_gt, b_st, i * 4, 4, 0, 32, N)
     b_r = _load_columns(p_keys + (16 * 64 + 16), 16, 16, N)
+    for i in tl.static_range(2, 4):
+        for _ in range(one):
+            b_l = _gate_columns(b_l, b_gt, b_st, i * 4, 4, 0, 32, N)
     for i in tl.static_range(2):
         for _ in range(one):
             b_r = _gate_columns(b_r, b_gt, b_st, i * 8, 8, 16, 16, N)
-    _lower(p_keys + 32, p_lower, b_g1, b_g00, b_beta1, 16, LANES)
-    _lower(p_keys + (32 + 16 * 64), p_lower + 16 * 32, b_g1, b_g01, b_beta1, 16, LANES)
+    _lower(p_keys + 32, p_lower, b_g1, b_g00, b_beta1, LANES)
+    _lower(p_keys + (32 + 16 * 64), p_lower + 16 * 32, b_g1, b_g01, b_beta1, LANES)
     b_l, b_r = _substitute(b_l, b_r, one, N)
     b_l = _diagonal(b_l, N)
     b_r = _diagonal(b_r, N)
