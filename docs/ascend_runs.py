@@ -16,7 +16,7 @@ from .figure_data import ASCEND_RUNS, DATA
 TARGET = "Ascend910B2"
 CORES = 2
 # shape, dtype, regime, packed offsets: chunks of one head, heads of one chunk, tails, packed sequences, shared keys;
-# the last has six tasks.
+# several tasks a core; the last has tasks of 32 lanes.
 CASES = (
     ((1, 3000, 1, 1, 128), "bf16", "random", None),
     ((1, 3000, 1, 1, 128), "bf16", "repeated", None),
@@ -25,6 +25,7 @@ CASES = (
     ((1, 192, 16, 16, 128), "fp32", "repeated", None),
     ((1, 300, 2, 2, 128), "bf16", "repeated", [0, 70, 70, 71, 290]),
     ((1, 700, 8, 8, 32), "bf16", "repeated", None),
+    ((1, 1000, 8, 8, 32), "bf16", "repeated", None),
 )
 
 

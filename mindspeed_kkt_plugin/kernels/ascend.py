@@ -191,7 +191,7 @@ def _groups(sequences, most: int, tasks_each: int, num_cores: int) -> list[tuple
             heapq.heappush(largest, (-chunks[i] / parts[i], i))
     groups = []
     for (b, first, end), count, part in zip(sequences, chunks, parts, strict=True):
-        edges = [first + count * i // part * CHUNK for i in range(part)] + [end]
+        edges = [first + -(-count * i // part) * CHUNK for i in range(part)] + [end]  # a tail is in a small one
         groups += [(b, *edge) for edge in zip(edges, edges[1:], strict=False)]
     groups.sort(key=lambda group: group[1] - group[2])
     a_round = num_cores // tasks_each
