@@ -9,7 +9,7 @@ import importlib
 import torch
 
 from mindspeed_kkt_plugin.varlen import prepare_chunk_indices
-from npusim import bind
+from npusim import bind, plans, resources
 from npusim.compile import compile_launch
 from npusim.execute import run as execute
 from npusim.parse import parse_module
@@ -60,9 +60,23 @@ def run(module: str, inputs: Inputs, target: str, output_dtype, head_first: bool
 def results_by_width(regime: str = "random", **shape) -> dict[int, torch.Tensor]:
     """The fused Ascend kernel's result at each of its widths (lanes a task), of the same inputs."""
     ascend = importlib.import_module("mindspeed_kkt_plugin.kernels.ascend")
-    inputs, rounds, found = make_inputs(regime, **shape), dict(ascend.ROUNDS), {}
-    for lanes in rounds:
-        ascend.ROUNDS = {lanes: rounds[lanes]}
+    inputs, rounds, found = make_inputs(regime, **shape), ascend.ROUNDS, {}
+    try:
+        for lanes in rounds:
+            ascend.ROUNDS = {lanes: rounds[lanes]}
+            ascend._tasks.cache_clear()
+            found[lanes], _ = run(ascend.__name__, inputs, "Ascend910B2", inputs.k.dtype, False, False, CORES)
+    finally:
+        ascend.ROUNDS = rounds
         ascend._tasks.cache_clear()
-        found[lanes], _ = run(ascend.__name__, inputs, "Ascend910B2", inputs.k.dtype, False, False, CORES)
+    return found
+
+
+def resources_by_width(target: str, K: int, dtype: str) -> dict[int, resources.Resources]:
+    """What the fused Ascend kernel's program needs at each of its widths."""
+    ascend = importlib.import_module("mindspeed_kkt_plugin.kernels.ascend")
+    found = {}
+    for T, H in ((2048, 4), (8192, 8), (16384, 8)):
+        launch, = plans.make(ascend.__name__, plans.Shape(1, T, H, H, K), dtype, target=target).launches
+        found[launch.constants["LANES"]] = resources.measure(compile_launch(launch, target))
     return found

@@ -10,7 +10,9 @@ import torch
 pytest.importorskip("triton.backends.ascend", reason="needs triton-ascend (pip install triton-ascend==3.2.0)")
 pytest.importorskip("ascendnpuir", reason="needs the NPU compiler (pip install ascendnpu-ir==1.2.0)")
 from npusim.isolate import call  # noqa: E402
-from ut.compiled import check, results_by_width  # noqa: E402
+from ut.ascend_launch import launch  # noqa: E402
+from ut.compiled import check, resources_by_width, results_by_width  # noqa: E402
+from ut.hostile.compiled import bad_token  # noqa: E402
 
 BF16, FP16 = torch.bfloat16, torch.float16
 GROUP = 16 * 64  # tokens of a task of one head
@@ -41,6 +43,8 @@ CASES = {
     "fp32_wide_repeated_keys": dict(regime="repeated", T=GROUP, H=8, K=16),
     "bf16_wide_steep_decay": dict(regime="steep_decay", T=GROUP, H=8, K=16, dtype=BF16),
     "wide_odd_lanes_and_tails": dict(T=GROUP + 6, H=1, HV=7, K=16, cu_seqlens=[0, 250, 1000], dtype=FP16),
+    "wide_A3_head_first": dict(target="Ascend910_9382", T=GROUP - 24, H=4, HV=8, K=16, dtype=BF16, head_first=True,
+                               output_head_first=True),
     "head_first": dict(T=GROUP + 40, H=1, HV=2, K=16, head_first=True, output_head_first=True),
     "A3": dict(target="Ascend910_9382", T=70, H=1, dtype=BF16),
 }
@@ -54,10 +58,33 @@ def test_compiled_kernel(case, device):
     assert names == ["kkt_solve"]
 
 
-def test_a_chunk_has_the_same_bits_at_every_width(device):
+@pytest.mark.parametrize("regime", ["random", "steep_decay"])
+def test_a_chunk_has_the_same_bits_at_every_width(regime, device):
     if device != "cpu":
         pytest.skip(f"runs on the CPU, not on {device}")
-    narrow, *others = call(results_by_width, T=300, H=2, HV=4, K=16).values()
-    assert others
-    for other in others:
-        assert torch.equal(other, narrow)
+    found = call(results_by_width, regime, T=300, H=2, HV=4, K=16)
+    assert set(found) == {8, 16, 32}
+    for result in found.values():
+        assert torch.equal(result, found[8])
+
+
+@pytest.mark.parametrize("where, bad", [("g", float("nan")), ("k", float("inf")), ("beta", float("nan"))])
+def test_a_bad_token_among_32_lanes_spoils_its_own_chunk_and_head_only(where, bad, device):
+    if device != "cpu":
+        pytest.skip(f"runs on the CPU, not on {device}")
+    shape = dict(T=512, H=8, K=16)
+    assert launch(B=2, T=512, H=8, num_cores=2).constants["LANES"] == 32
+    clean, out = call(bad_token, "mindspeed_kkt_plugin.kernels.ascend", where, bad, **shape)
+    kept = torch.ones(2, 512, 8, dtype=torch.bool)
+    kept[1, 64:128, 0] = False
+    assert torch.equal(out[kept], clean[kept])
+    assert not out[~kept].isfinite().all()
+
+
+@pytest.mark.parametrize("K, dtype", [(128, "bf16"), (256, "fp32")])
+def test_each_width_fits_and_is_shared_by_both_vector_cores(K, dtype):
+    found = call(resources_by_width, "Ascend910B2", K, dtype)
+    assert set(found) == {8, 16, 32}
+    for lanes, needed in found.items():
+        assert needed.split == "shared", lanes
+        assert all(needed.used_bits[memory] <= needed.limit_bits[memory] for memory in ("UB", "L1", "L0C")), lanes

@@ -4,27 +4,15 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("triton.backends.ascend", reason="needs triton-ascend (pip install triton-ascend==3.2.0)")
 from mindspeed_kkt_plugin.kernels import ascend  # noqa: E402
+from ut.ascend_launch import launch  # noqa: E402
 from ut.test_ascend_kernel import CASES  # noqa: E402
 
 CHUNK = ascend.CHUNK
-
-
-def launch(B=1, T=128, H=1, HV=None, cu_seqlens=None, num_cores=24, head_first=False, output_head_first=False):
-    """The kernel's launch for a call of this shape."""
-    HV = HV or H
-    order = (0, 2, 1, 3) if head_first else (0, 1, 2, 3)
-    k, g = (torch.empty([shape[axis] for axis in order[:len(shape)]], dtype=dtype, device="meta")
-            for shape, dtype in (((B, T, H, 32), torch.bfloat16), ((B, T, HV), torch.float32)))
-    offsets = None if cu_seqlens is None else torch.tensor(cu_seqlens)
-    _, launches = ascend.plan(k, g, g, offsets, None, chunk_size=CHUNK, output_dtype=k.dtype, head_first=head_first,
-                              output_head_first=output_head_first, num_cores=num_cores)
-    return launches[0]
 
 
 def place(tensor, b: int, t: int, h: int, head_first: bool) -> int:
@@ -66,6 +54,29 @@ def test_each_chunk_of_each_head_once(lengths, H, share, cores, head_first, outp
         assert chunks * heads <= lanes and there <= heads
         masked |= tokens % CHUNK > 0 or there < heads or chunks * heads % 2 > 0
     assert made.constants["MASK"] == masked
+
+
+@settings(deadline=None, max_examples=300)
+@given(chunks=st.lists(st.integers(1, 40), min_size=1, max_size=6), tail=st.integers(1, CHUNK),
+       most=st.integers(1, 4), tasks_each=st.integers(1, 40), cores=st.integers(1, 30))
+def test_groups_are_few_and_as_even_as_there_is_room(chunks, tail, most, tasks_each, cores):
+    ends = [CHUNK * sum(chunks[:i]) for i in range(len(chunks) + 1)]
+    ends[-1] += tail - CHUNK
+    sequences = [(0, *edge) for edge in zip(ends, ends[1:], strict=False)]
+    groups = ascend._groups(sequences, most, tasks_each, cores)
+    assert sorted(t for b, first, end in groups for t in range(first, end, CHUNK)) == list(range(0, ends[-1], CHUNK))
+    sizes = [-(-(end - first) // CHUNK) for _, first, end in groups]
+    least = sum(-(-count // most) for count in chunks)
+    room = -(-least * tasks_each // cores) * cores // tasks_each
+    assert max(sizes) <= most
+    assert len(groups) == min(room, sum(chunks))
+    # No other division into so many groups has a smaller largest one.
+    smaller = max(sizes) - 1
+    assert smaller == 0 or sum(-(-count // smaller) for count in chunks) > room
+    # The sequence with the tail has it in one of its smallest groups.
+    _, first, end = next(group for group in groups if group[2] == ends[-1])
+    of_last = [size for size, group in zip(sizes, groups, strict=True) if group[1] >= ends[-2]]
+    assert -(-(end - first) // CHUNK) == min(of_last)
 
 
 @pytest.mark.parametrize("head_first", [False, True])

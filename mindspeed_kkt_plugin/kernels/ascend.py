@@ -16,9 +16,9 @@ from .shared import INTERPRETED
 
 READS_CHUNK_INDICES = False  # the task table takes their place
 CHUNK = 64
-# Most lanes, (chunk, head) pairs, of a task: us of a launch besides its rounds of tasks, of one round. Estimated for
-# K = 128 in bf16; of other types and sizes that were tried, the choice was up to 5 % off with 256 channels of fp32.
-ROUNDS = {32: (27.0, 21.0), 16: (22.0, 12.9), 8: (19.0, 9.7)}
+# By lanes, the most (chunk, head) pairs of a task: us of a launch apart from its rounds of tasks, and of one round.
+# Estimated for K = 128 in bf16; elsewhere the choice was up to 5 % off (most for 256 channels of fp32).
+ROUNDS = {32: (29.0, 19.0), 16: (22.0, 12.9), 8: (19.0, 9.7)}
 SLAB_BYTES = 256  # of one token's keys in a product: 128 channels of 16 bits, 64 of fp32
 
 
@@ -151,23 +151,23 @@ def _tasks(sequences: tuple[tuple[int, int, int], ...], layout: Layout, num_core
     """The task table on `place`. A lane takes less time the more there are in a task; small tasks fill more cores."""
     def estimate(lanes: int) -> float:
         beyond, each = ROUNDS[lanes]
-        return beyond + each * -(-len(found[lanes]) // num_cores)
+        heads = layout.heads(lanes)
+        return beyond + each * _rounds(sequences, lanes // heads, -(-layout.HV // heads), num_cores)
 
-    found = {lanes: _rows(sequences, layout, lanes, num_cores) for lanes in ROUNDS}
     lanes = min(ROUNDS, key=estimate)
-    rows = found[lanes]
-    heads = layout.heads(lanes)
+    heads, share = layout.heads(lanes), layout.HV // layout.H
+    rows = [(layout.key(b, t, h // share), layout.value(b, t, h), layout.row(b, t, h), end - t,
+             min(heads, layout.HV - h), h % share, 0, 0)
+            for b, t, end in _groups(sequences, lanes // heads, -(-layout.HV // heads), num_cores)
+            for h in range(0, layout.HV, heads)]
     masked = any(row[3] % CHUNK or row[4] < heads or row[3] // CHUNK * heads % 2 for row in rows)
     return Tasks(torch.tensor(rows, dtype=torch.int64, device="cpu").to(place), lanes, masked)
 
 
-def _rows(sequences, layout: Layout, lanes: int, num_cores: int) -> list[tuple[int, ...]]:
-    """A row of the table for every group of chunks and heads."""
-    share, heads = layout.HV // layout.H, layout.heads(lanes)
-    return [(layout.key(b, t, h // share), layout.value(b, t, h), layout.row(b, t, h), end - t,
-             min(heads, layout.HV - h), h % share, 0, 0)
-            for b, t, end in _groups(sequences, lanes // heads, -(-layout.HV // heads), num_cores)
-            for h in range(0, layout.HV, heads)]
+def _rounds(sequences, most: int, tasks_each: int, num_cores: int) -> int:
+    """Rounds of tasks on the cores, with groups of `most` chunks that make tasks_each tasks each."""
+    groups = sum(-(-(end - first) // (most * CHUNK)) for _, first, end in sequences)
+    return -(-groups * tasks_each // num_cores)
 
 
 def _groups(sequences, most: int, tasks_each: int, num_cores: int) -> list[tuple[int, int, int]]:
@@ -175,29 +175,34 @@ def _groups(sequences, most: int, tasks_each: int, num_cores: int) -> list[tuple
 
     A round of tasks on the cores takes the vector cores as long whatever the size of its tasks. So there are as few
     rounds as `most` allows, and in these as many tasks as there is room for. In the first and the last round the cube
-    and the vector cores wait for each other: the smallest groups go there, and the largest between them.
+    and the vector cores wait for each other: the smallest groups are the last round, the next smallest the first.
     """
-    chunks = [-(-(end - first) // CHUNK) for _, first, end in sequences]
-    parts = [-(-count // most) for count in chunks]
-    rounds = -(-sum(parts) * tasks_each // num_cores)
-    room = rounds * num_cores // tasks_each - sum(parts)
-    largest = [(-count / part, i) for i, (count, part) in enumerate(zip(chunks, parts, strict=True)) if part < count]
-    heapq.heapify(largest)
-    while room and largest:
-        i = heapq.heappop(largest)[1]
-        parts[i] += 1
-        room -= 1
-        if parts[i] < chunks[i]:
-            heapq.heappush(largest, (-chunks[i] / parts[i], i))
+    rounds = _rounds(sequences, most, tasks_each, num_cores)
+    cuts = _parts(sequences, most, rounds * num_cores // tasks_each)
     groups = []
-    for (b, first, end), count, part in zip(sequences, chunks, parts, strict=True):
-        edges = [first + -(-count * i // part) * CHUNK for i in range(part)] + [end]  # a tail is in a small one
+    for (b, first, end), parts in zip(sequences, cuts, strict=True):
+        chunks = -(-(end - first) // CHUNK)
+        edges = [first + -(-chunks * i // parts) * CHUNK for i in range(parts)] + [end]  # the tail in a small one
         groups += [(b, *edge) for edge in zip(edges, edges[1:], strict=False)]
     groups.sort(key=lambda group: group[1] - group[2])
-    a_round = num_cores // tasks_each
     last = (rounds - 1) * num_cores // tasks_each
-    first = max(0, last - a_round)
-    return groups[first:last] + groups[:first] + groups[last:]
+    before = max(0, last - num_cores // tasks_each)
+    return groups[before:last] + groups[:before] + groups[last:]
+
+
+def _parts(sequences, most: int, room: int) -> list[int]:
+    """Into how many groups each sequence is cut: at most `most` chunks a group, and as even as `room` groups allow."""
+    chunks = [-(-(end - first) // CHUNK) for _, first, end in sequences]
+    parts = [-(-count // most) for count in chunks]
+    largest = [(-count / part, i) for i, (count, part) in enumerate(zip(chunks, parts, strict=True))]
+    heapq.heapify(largest)
+    for _ in range(room - sum(parts)):
+        size, i = largest[0]
+        if size == -1:  # single chunks everywhere
+            break
+        parts[i] += 1
+        heapq.heapreplace(largest, (-chunks[i] / parts[i], i))
+    return parts
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from .ascend_cube import gates, merge, products
 from .ascend_narrow import invert_narrow
-from .ascend_scratch import SPACE, tile
+from .ascend_scratch import GATE, INVERSE, LOWER, PRODUCT, SPACE, tile
 from .ascend_wide import invert_wide
 
 
@@ -27,8 +27,9 @@ def kkt_solve_kernel(
 
     tasks: int64 [num_tasks, 8]: first element in k, in g and beta, in out; tokens; heads; place of the first head among
     the SHARE that read one key head; two unused, so that a row is a cache line.
-    keys, inverse, lower, product, gate, strength: fp32 [programs, LANES * SPACE, 2048, 1024, 2048, 64, 64] between cube
-    and vector cores, each an argument of its own so that the compiler orders only accesses that belong together.
+    keys, inverse, lower, product, gate, strength: fp32 [programs, LANES * SPACE, INVERSE, LOWER, PRODUCT, GATE, GATE]
+    between cube and vector cores (ascend_scratch.py), each an argument of its own so that the compiler orders only
+    accesses that belong together.
     eye, eye_g, eye_beta: 64x64 identities, fp32 and of g's and beta's dtype.
     k_head, o_head and *_TOKEN: strides in elements. MASK: whether some task has part of a chunk, fewer than HEADS heads
     or an odd number of lanes. HEADS is a power of 2 and at most LANES / 2, so that a lane too many (products, merge)
@@ -39,11 +40,11 @@ def kkt_solve_kernel(
     program = tl.program_id(0)
     stride = tl.num_programs(0)
     p_keys = keys + program * (LANES * SPACE)
-    p_inverse = inverse + program * (LANES * 2048)
-    p_lower = lower + program * (LANES * 1024)
-    p_product = product + program * (LANES * 2048)
-    p_gate = gate + program * (LANES * 64)
-    p_strength = strength + program * (LANES * 64)
+    p_inverse = inverse + program * (LANES * INVERSE)
+    p_lower = lower + program * (LANES * LOWER)
+    p_product = product + program * (LANES * PRODUCT)
+    p_gate = gate + program * (LANES * GATE)
+    p_strength = strength + program * (LANES * GATE)
 
     p_t = tasks + program * 8
     rows = tl.load(p_t + 3).to(tl.int32)
@@ -64,7 +65,7 @@ def kkt_solve_kernel(
             rows = tl.load(p_t + 3).to(tl.int32)
             heads = tl.load(p_t + 4).to(tl.int32)
 
-            if LANES == 32:
+            if LANES == 32:  # one tile of all columns would not fit
                 invert_wide(p_keys, p_gate, p_strength, p_lower, p_inverse, p_zero, eye, one, LANES)
             else:
                 invert_narrow(p_keys, p_gate, p_strength, p_lower, p_inverse, one, LANES)
@@ -73,7 +74,8 @@ def kkt_solve_kernel(
             if task == program:
                 for lane in range(LANES):
                     b_e = tl.load(tile(eye, 32, 32, 64))
-                    tl.store(tile(p_product + lane * 2048 + 32, 32, 32, 64), tl.dot(b_e, b_e, input_precision="ieee"))
+                    b_e = tl.dot(b_e, b_e, input_precision="ieee")
+                    tl.store(tile(p_product + lane * PRODUCT + 32, 32, 32, 64), b_e)
             # The next task's products stand before this task's merge: the vector cores then seldom wait for the cube.
             # (By estimate, K = 128 in bf16; with 256 channels of fp32 the cube is the limit.)
             p_n = tasks + tl.minimum(task + stride, num_tasks - 1) * 8

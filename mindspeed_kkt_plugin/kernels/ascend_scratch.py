@@ -2,12 +2,16 @@
 import triton
 import triton.language as tl
 
-# fp32 from a block on the diagonal of K K^T to the next one: in a lane 32 rows of 64 down and 32 to the right. Lanes
-# are 64 further apart than their 64x64 needs, so that one lane's second block is as far from the next one's first.
-BLOCK = tl.constexpr(2080)
+# fp32 numbers of a lane, by buffer. K K^T has the lane's 64x64 and 64 more: from a block on the diagonal to the next
+# one it is 32 rows of 64 down and 32 to the right in a lane, and as far from a lane's second block to the next lane.
 SPACE = tl.constexpr(4160)
-# fp32 numbers a lane, by buffer.
-SLOTS = {"keys": SPACE.value, "inverse": 2048, "lower": 1024, "product": 2048, "gate": 64, "strength": 64}
+BLOCK = tl.constexpr(2080)
+INVERSE = tl.constexpr(2048)
+LOWER = tl.constexpr(1024)
+PRODUCT = tl.constexpr(2048)
+GATE = tl.constexpr(64)
+SLOTS = {"keys": SPACE.value, "inverse": INVERSE.value, "lower": LOWER.value, "product": PRODUCT.value,
+         "gate": GATE.value, "strength": GATE.value}
 
 
 @triton.jit

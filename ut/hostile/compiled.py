@@ -53,9 +53,10 @@ def huge_inverse(module: str) -> tuple[torch.Tensor, list]:
     return run(module, build(long_keys, 0.0, 0.5, T=64))
 
 
-def bad_token(module: str, where: str, bad: float) -> tuple[torch.Tensor, torch.Tensor]:
+def bad_token(module: str, where: str, bad: float, T: int = 160, H: int = 2, K: int = 128,
+              ) -> tuple[torch.Tensor, torch.Tensor]:
     """Without and with a bad value at token 100 of sample 1, head 0."""
-    inputs = make_inputs("random", B=2, T=160, H=2)
+    inputs = make_inputs("random", B=2, T=T, H=H, K=K)
     clean, _ = run(module, inputs)
     getattr(inputs, where)[1, 100, 0] = bad
     return clean, run(module, inputs)[0]
