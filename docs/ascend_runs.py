@@ -38,15 +38,16 @@ def execute(shape, dtype, regime, offsets) -> dict:
     made = plans.make("docs.ascend_runs", plans.Shape(*shape), dtype, cu_seqlens=offsets, target=TARGET, data=True,
                       regime=regime)
     compiled = [compile_launch(launch, TARGET) for launch in made.launches]
-    tasks = sum(launch.args["num_tasks"] for launch in made.launches)
+    launch, = made.launches
     return check.run(made, compiled, TARGET).as_dict() | {
-        "op": "fused", "regime": regime, "cu_seqlens": offsets, "tasks": tasks, "cores": CORES}
+        "op": "fused", "regime": regime, "cu_seqlens": offsets, "tasks": launch.args["num_tasks"],
+        "cores": CORES, "lanes": launch.constants["LANES"]}
 
 
 def main() -> None:
     runs = [execute(*case) for case in CASES]
     for run in runs:
-        print(run["shape"], run["dtype"], run["regime"], f"{run['tasks']} tasks", run["error"],
+        print(run["shape"], run["dtype"], run["regime"], f"{run['tasks']} tasks of {run['lanes']} lanes", run["error"],
               "sound" if run["sound"] else "NOT SOUND")
     content = {"kind": "computed by npusim", "target": TARGET, "runs": runs}
     (DATA / ASCEND_RUNS).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

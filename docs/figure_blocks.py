@@ -91,8 +91,8 @@ def resources(lang: str) -> str:
         shares = [f"{one['used_bits'].get(part, 0) / one['limit_bits'][part]:.0%}" for part in ("UB", "L1", "L0C")]
         counts = {core: f"{row['cube' if core == 'AIC' else 'vector']}, {row['waits']}" for core, row in one["per_task"].items()}
         body.append([one["name"], *shares, one["split"], counts.get("AIC", "-"), counts.get("AIV", "-")])
-    note = say(lang, "Read from the program compiled for Ascend910B2; loops of a number of rounds known then count with all of them, others once; what only some tasks do counts as done.",
-                "取自为Ascend910B2编译的程序；编译时已知轮数的循环按全部轮数计，其余只计一次；只有部分任务执行的内容也计入。")
+    note = say(lang, "Read from the program compiled for Ascend910B2 at (1, 16384, 8, 128): 32 lanes a task, no masks. Loops of a number of rounds known then count with all of them, others once; what only some tasks do counts as done.",
+                "取自为Ascend910B2在(1, 16384, 8, 128)下编译的程序：每任务32个lane，无掩码。编译时已知轮数的循环按全部轮数计，其余只计一次；只有部分任务执行的内容也计入。")
     return table(head, body) + "\n\n" + note
 
 
@@ -148,9 +148,9 @@ def ascend_runs(lang: str) -> str:
     if not found:
         return missing(lang, "runs", "python -m docs.ascend_runs")
     head = ["B,T,H,HV,K", say(lang, "type", "类型"), say(lang, "keys", "键"), say(lang, "packed", "变长"),
-            say(lang, "tasks on cores", "任务数/核数"), say(lang, "worst error", "最大误差"), say(lang, "bound", "上限"), say(lang, "faults", "故障")]
+            say(lang, "tasks on cores, lanes", "任务数/核数，lane数"), say(lang, "worst error", "最大误差"), say(lang, "bound", "上限"), say(lang, "faults", "故障")]
     body = [[run["shape"].replace(",", ", "), run["dtype"], run["regime"], str(run["cu_seqlens"] or "-"),
-             f"{run['tasks']} / {run['cores']}", error(run["error"]), f"{run['bound']:.0e}", str(len(run["findings"]))] for run in found["runs"]]
+             f"{run['tasks']} / {run['cores']}, {run['lanes']}", error(run["error"]), f"{run['bound']:.0e}", str(len(run["findings"]))] for run in found["runs"]]
     note = say(lang, f"**Computed** by npusim from the program compiled for {found['target']}: relative Frobenius error of the worst "
                 "(chunk, head) against float64; planned for few cores, so that a core runs several tasks. Not run on an NPU.",
                 f"由 npusim 执行为 {found['target']} 编译的程序得到：最差（chunk，head）的相对 Frobenius 误差，以 float64 为基准；按少量核规划，使一个核执行多个任务。未在 NPU 上运行。")
